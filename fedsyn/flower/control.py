@@ -170,8 +170,8 @@ class Control:
         """The latest runs, the newest first."""
         answer = self._call(lambda: self._client.ListRuns(private.ListRunsRequest(limit=limit)))
         now = datetime.datetime.fromisoformat(answer.now)
-        found = sorted(answer.run_dict.values(), key=lambda run: str(run.pending_at), reverse=True)
-        return [_run(run, now) for run in found]
+        runs = sorted(answer.run_dict.values(), key=lambda run: str(run.pending_at), reverse=True)
+        return [_run(run, now) for run in runs]
 
     def state(self, run: str) -> RunState | None:
         """Returns what became of a run.
@@ -182,8 +182,8 @@ class Control:
             answer = self._call(lambda: self._client.ListRuns(private.ListRunsRequest(run_id=int(run))))
         except _UnknownRun:
             return None
-        found = answer.run_dict.get(int(run))
-        return None if found is None else _run(found, datetime.datetime.fromisoformat(answer.now))
+        entry = answer.run_dict.get(int(run))
+        return None if entry is None else _run(entry, datetime.datetime.fromisoformat(answer.now))
 
     def stop(self, run: int) -> None:
         """Stops a run."""
@@ -199,12 +199,12 @@ class Control:
             self.follow(run, parts.append)
         return "".join(parts)
 
-    def follow(self, run: str, said: Callable[[str], None]) -> None:
+    def follow(self, run: str, write: Callable[[str], None]) -> None:
         """Yields what a run logs, piece by piece, until it ends."""
 
         def read() -> None:
             for part in self._client.StreamLogs(private.StreamLogsRequest(run_id=int(run))):
-                said(part.log_output)
+                write(part.log_output)
 
         self._call(read)
 
@@ -216,13 +216,13 @@ class Control:
         except httpx.HTTPStatusError as error:
             with contextlib.suppress(httpx.HTTPError):
                 error.response.read()
-            told = private.FlowerError.from_json(error.response.text)
+            reply = private.FlowerError.from_json(error.response.text)
             status = f"HTTP {error.response.status_code}"
             if error.response.status_code >= 500:
                 raise Unreachable(str(self), status) from None
-            is_unknown = told is not None and told.code == private.ApiErrorCode.RUN_ID_NOT_FOUND
+            is_unknown = reply is not None and reply.code == private.ApiErrorCode.RUN_ID_NOT_FOUND
             kind = _UnknownRun if is_unknown else RunError
-            raise kind(f"{self} refused: {status if told is None else told.message}") from None
+            raise kind(f"{self} refused: {status if reply is None else reply.message}") from None
         except (httpx.HTTPError, OSError, ValueError) as error:
             raise Unreachable(str(self), _flat(str(error))[:200] or type(error).__name__) from None
 

@@ -135,7 +135,7 @@ def _unpickled(node: int, parts: list[Any], scalars: Mapping[str, Any], size: in
     return DirectReply(node, arrays, scalars, size, seconds)
 
 
-def ask(client_fn: ClientFn, asked: DirectRequest, context: Context) -> DirectReply:
+def ask(client_fn: ClientFn, request: DirectRequest, context: Context) -> DirectReply:
     """Returns one node's answer, or its refusal.
 
     The context afterwards holds what the client wants to remember.
@@ -145,7 +145,7 @@ def ask(client_fn: ClientFn, asked: DirectRequest, context: Context) -> DirectRe
         client = client_fn(context)
         if not isinstance(client, FitClient):
             raise TypeError("the client_fn of a TableApp gives what TableClient.to_client gives")
-        arrays, _, scalars = client.numpy_client.fit(asked.views(), dict(asked.scalars))
+        arrays, _, scalars = client.numpy_client.fit(request.views(), dict(request.scalars))
         sent = [_sent(array) for array in arrays]
         if not all(type(key) is type(value) is str for key, value in scalars.items()):
             ConfigRecord(scalars)  # refuses what no message can bring

@@ -240,24 +240,24 @@ class Fleet:
         A fault in it costs this request only.
         """
         try:
-            asked = message_from_proto(proto)
+            message = message_from_proto(proto)
             try:
-                incoming = self._messages.receive(self._node, asked, tree)
-                reply = reply_to(asked, answer(incoming), incoming.together)
+                incoming = self._messages.receive(self._node, message, tree)
+                reply = reply_to(message, answer(incoming), incoming.together)
             except httpx.HTTPError:
                 raise
             except TooLarge as error:
                 _log.error("a request is larger than this node reads: %s", error)
-                reply = reply_to(asked, Outgoing(TOO_LARGE.scalars, []))
+                reply = reply_to(message, Outgoing(TOO_LARGE.scalars, []))
             except Exception as error:
                 _log.error("a message could not be answered (%s)", type(error).__name__)
-                reply = Message(Error(code=0, reason="the message could not be answered"), reply_to=asked)
+                reply = Message(Error(code=0, reason="the message could not be answered"), reply_to=message)
             self._unsent.append(reply)
             self._deliver(reply)
         except httpx.HTTPStatusError as error:
             if error.response.status_code != _NOT_RUNNING:
                 raise
-            _log.info("run %d does not go on any more: its message is left", asked.metadata.run_id)
+            _log.info("run %d does not go on any more: its message is left", message.metadata.run_id)
         except httpx.HTTPError:
             raise  # the connection: the loop waits for it
         except Exception as error:
@@ -403,9 +403,9 @@ class _Bounded:
         self._client, self._contact = client, contact
 
     def intercept(self, context: Any, call_next: Any) -> httpx.Response:
-        asked = context.request
-        asked.extensions["timeout"] = self._client.timeout.as_dict()
-        response = self._client.send(asked, stream=True)
+        request = context.request
+        request.extensions["timeout"] = self._client.timeout.as_dict()
+        response = self._client.send(request, stream=True)
         try:
             content = bytearray()
             for part in response.iter_raw():
@@ -416,7 +416,7 @@ class _Bounded:
             response.close()
         self._contact.last = time.time()
         headers = [(k, v) for k, v in response.headers.items() if k not in ("content-encoding", "content-length")]
-        return httpx.Response(response.status_code, headers=headers, content=bytes(content), request=asked)
+        return httpx.Response(response.status_code, headers=headers, content=bytes(content), request=request)
 
 
 def refusal_of(response: httpx.Response, place: Endpoint, waited: float = 0.0) -> str:
@@ -445,16 +445,16 @@ def refusal_of(response: httpx.Response, place: Endpoint, waited: float = 0.0) -
     return f"the SuperLink answers with status {response.status_code}"
 
 
-def _unauthorized(told: str) -> str:
+def _unauthorized(date: str) -> str:
     """Returns why a signature was refused, with both clocks."""
     now = time.time()
     here = email.utils.formatdate(now, usegmt=True)
     window = f"Flower takes a signature that is up to {LATE:.0f} s late and {EARLY:.0f} s early"
     try:
-        ahead = now - email.utils.parsedate_to_datetime(told).timestamp()
+        ahead = now - email.utils.parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError):
         return f"the SuperLink does not accept this node's signature; here it is {here}, and it tells no time; {window}"
-    clocks = f"this machine's clock says {here}, the SuperLink's {told}"
+    clocks = f"this machine's clock says {here}, the SuperLink's {date}"
     if ahead > EARLY - _UNSURE or -ahead > LATE - _UNSURE:
         return (
             f"the clocks differ: {clocks}, so this node is {abs(ahead):.0f} s {'early' if ahead > 0 else 'late'}; "
@@ -523,14 +523,14 @@ class Messages:
         self._client, self._wait = client, wait
         self._runs: OrderedDict[int, tuple[dict[str, Any], str]] = OrderedDict()
 
-    def receive(self, node: int, asked: Message, tree: ObjectTree) -> Incoming:
+    def receive(self, node: int, announcement: Message, tree: ObjectTree) -> Incoming:
         """The whole of a message that was announced.
 
         Raises:
             ValueError, KeyError, TypeError: it is not what fedsyn sends, or too large.
             httpx.HTTPError: as the client's.
         """
-        run, me = asked.metadata.run_id, Node(node_id=node)
+        run, me = announcement.metadata.run_id, Node(node_id=node)
         ids = objects_of(tree)
         if len(ids) > MOST_OBJECTS:
             raise TooLarge("too many objects")
@@ -601,16 +601,16 @@ class Messages:
     def _run(self, me: Node, run: int) -> tuple[dict[str, Any], str]:
         """Configuration and app's hash of a run."""
         if run not in self._runs:
-            told = self._client.GetRun(GetRunRequest(node=me, run_id=run)).run
-            if told.ByteSize() > MOST_TEXT:
+            description = self._client.GetRun(GetRunRequest(node=me, run_id=run)).run
+            if description.ByteSize() > MOST_TEXT:
                 raise TooLarge("the run's configuration is longer than a node reads")
-            self._runs[run] = dict(user_config_from_proto(told.override_config)), str(told.fab_hash)
+            self._runs[run] = dict(user_config_from_proto(description.override_config)), str(description.fab_hash)
             while len(self._runs) > _RUNS:
                 self._runs.popitem(last=False)
         return self._runs[run]
 
 
-def reply_to(asked: Message, outgoing: Outgoing, as_one: bool = False) -> Message:
+def reply_to(message: Message, outgoing: Outgoing, as_one: bool = False) -> Message:
     """The message that answers another; `as_one`: with its arrays as one object."""
     arrays = {
         str(place): Array(dtype=dtype, shape=shape, stype="numpy.ndarray", data=data)
@@ -619,7 +619,7 @@ def reply_to(asked: Message, outgoing: Outgoing, as_one: bool = False) -> Messag
     record = ArrayRecord(arrays)
     record = together(record) if as_one else record
     records = {"arrays": record, "config": ConfigRecord(dict(outgoing.scalars))}
-    return Message(RecordDict(records), reply_to=asked)
+    return Message(RecordDict(records), reply_to=message)
 
 
 def _read(content: RecordDict) -> tuple[dict[str, str], list[bytes]]:

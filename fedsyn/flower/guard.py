@@ -128,8 +128,8 @@ class Doorkeeper:
 class Connection(HttpToolsProtocol):
     """Uvicorn's HTTP, with bounds of headers."""
 
-    def __init__(self, *given: Any, limits: GateLimits, left: Callable[[], None], **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, limits: GateLimits, left: Callable[[], None], **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self.limits, self._left = limits, left
         self._early = list[bytes]()  # TLS hands over what came with the end of its handshake before it is announced
         self._in_head, self._head = True, 0
@@ -245,8 +245,8 @@ def server(app: Any, limits: GateLimits, **named: Any) -> uvicorn.Server:
     context, config.ssl = config.ssl, None  # TLS begins after the connection was counted
     keeper = Doorkeeper(limits)
 
-    def door(**given: Any) -> Door:
-        return Door(keeper, context, lambda left: Connection(**given, limits=limits, left=left))
+    def door(**options: Any) -> Door:
+        return Door(keeper, context, lambda left: Connection(**options, limits=limits, left=left))
 
     config.http_protocol_class = door  # type: ignore[assignment]
     logging.getLogger("uvicorn.error").addFilter(_Seldom())

@@ -34,14 +34,14 @@ def app_folder() -> Iterator[Path]:
         yield root
         return
     with tempfile.TemporaryDirectory(prefix="fedsyn-app-") as folder:
-        made = Path(folder) / "fedsyn"
-        shutil.copytree(root / "fedsyn" / "app", made)
+        app = Path(folder) / "fedsyn"
+        shutil.copytree(root / "fedsyn" / "app", app)
         plug_ins = ("strategies", "clients", "partitioners")
         ignore = shutil.ignore_patterns("__pycache__", "app", *plug_ins)
-        shutil.copytree(root / "fedsyn", made / "fedsyn", ignore=ignore)
+        shutil.copytree(root / "fedsyn", app / "fedsyn", ignore=ignore)
         for package in plug_ins:  # as in the checkout: beside `fedsyn`
-            shutil.copytree(root / "fedsyn" / "plugins" / package, made / package, ignore=ignore)
-        yield made
+            shutil.copytree(root / "fedsyn" / "plugins" / package, app / package, ignore=ignore)
+        yield app
 
 
 def submit(app: Path, superlink: str, run_config: Mapping[str, str], options: Sequence[str] = ()) -> str:
@@ -76,12 +76,12 @@ def wait(
     Raises:
         RunError: the SuperLink does not answer for longer than that, or knows no such run any more.
     """
-    asked = heard = time.monotonic()
+    asked_at = heard = time.monotonic()
     while True:
         time.sleep(0.3)
-        if time.monotonic() - asked < (0.5 if poll() else every):
+        if time.monotonic() - asked_at < (0.5 if poll() else every):
             continue
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         try:
             state = superlink.state(run_id)
         except Unreachable as error:
@@ -122,10 +122,10 @@ def tool(name: str) -> str:
     beside = Path(sys.executable).parent / name
     if beside.exists():
         return str(beside)
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise RunError(f"the command '{name}' of Flower was not found: {installing('simulation')}")
-    return found
+    return path
 
 
 def environment() -> dict[str, str]:

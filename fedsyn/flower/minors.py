@@ -24,23 +24,23 @@ def require_known() -> None:
         ConfigError: Flower is not there, or is of a minor that was never tested.
     """
     try:
-        found = version("flwr")
+        installed = version("flwr")
     except PackageNotFoundError:
-        found = None
-    reason = why_not(found)
+        installed = None
+    reason = why_not(installed)
     if reason is not None:
         raise ConfigError(reason)
 
 
-def why_not(found: str | None) -> str | None:
+def why_not(installed: str | None) -> str | None:
     """Returns what to say of a Flower version, and to type.
 
     None for one that is known.
     """
-    numbers = re.match(r"(\d+)\.(\d+)", found or "")
+    numbers = re.match(r"(\d+)\.(\d+)", installed or "")
     if numbers is not None and (int(numbers[1]), int(numbers[2])) in KNOWN:
         return None
-    have = "Flower is not installed here" if found is None else f"this Python has Flower {found}"
+    have = "Flower is not installed here" if installed is None else f"this Python has Flower {installed}"
     known = " and ".join(f"{major}.{minor}" for major, minor in KNOWN)
     return f"{have}; this version of fedsyn works with Flower {known}: type pip install '{requirement()}'"
 

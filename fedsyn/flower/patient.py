@@ -197,9 +197,9 @@ class PatientGrid(MessageGrid, Grid):
             before = len(awaited)
             self._announced({name for each in awaited for name in each.ids})
             for name, reply in self._whole():
-                asked = next((each for each in awaited if name in each.ids), None)
-                if asked is not None and self._is_last(asked, name, reply):
-                    awaited.remove(asked)
+                entry = next((each for each in awaited if name in each.ids), None)
+                if entry is not None and self._is_last(entry, name, reply):
+                    awaited.remove(entry)
                     yield reply
             self._miss(awaited)
             if awaited:
@@ -207,21 +207,21 @@ class PatientGrid(MessageGrid, Grid):
                 time.sleep(max(0.0, min(wait, end - time.monotonic())))
         self._arriving.clear()
 
-    def _is_last(self, asked: _Awaited, name: str, reply: Message) -> bool:
+    def _is_last(self, entry: _Awaited, name: str, reply: Message) -> bool:
         """Returns whether this is a node's final message.
 
         Otherwise another copy is waited for, or sent.
         """
         if not reply.has_error() or reply.error.code not in GONE:
-            self._offline.discard(asked.node)
+            self._offline.discard(entry.node)
             return True
-        asked.ids.discard(name)
-        if asked.ids:
+        entry.ids.discard(name)
+        if entry.ids:
             return False
-        self._offline.add(asked.node)
-        if asked.node not in self._again or not asked.missed:
+        self._offline.add(entry.node)
+        if entry.node not in self._again or not entry.missed:
             return True
-        asked.lost = asked.lost or time.monotonic()
+        entry.lost = entry.lost or time.monotonic()
         return False
 
     def _miss(self, awaited: list[_Awaited]) -> None:

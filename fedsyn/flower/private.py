@@ -78,8 +78,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, colon, _ = NAMES[name].partition(":")  # a colon: the module itself is meant
     try:
-        found = import_module(module)
-        value = found if colon else getattr(found, name)
+        imported = import_module(module)
+        value = imported if colon else getattr(imported, name)
     except ImportError as error:
         raise ImportError(f"Flower {version('flwr')} has no {module} ({error})") from None
     except AttributeError:

@@ -182,8 +182,8 @@ class Cluster:
         except errors.RayTaskError as error:
             # The text might quote what the task worked on; that of a failed import does not.
             cause = error.cause if isinstance(error.cause, Exception) else error
-            told = f": {_one_line(cause)}" if isinstance(cause, ImportError) else ""
-            raise RunError(f"a task failed on a Ray worker with {type(cause).__name__}{told}") from None
+            detail = f": {_one_line(cause)}" if isinstance(cause, ImportError) else ""
+            raise RunError(f"a task failed on a Ray worker with {type(cause).__name__}{detail}") from None
         except errors.RayError as error:
             raise RunError(f"Ray could not run a task ({type(error).__name__}): {_one_line(error)}") from None
         if misfit:
@@ -243,11 +243,11 @@ def _shipped(path: str, version: str) -> Callable[..., tuple[str, Any]]:
         import socket
 
         try:
-            found = importlib.import_module("fedsyn.version").__version__
+            installed = importlib.import_module("fedsyn.version").__version__
         except ImportError:
-            found = "none"
-        if found != version:
-            here = f"the Ray worker on {socket.gethostname()} has fedsyn {found}"
+            installed = "none"
+        if installed != version:
+            here = f"the Ray worker on {socket.gethostname()} has fedsyn {installed}"
             return f"{here}, the run has {version}: install the same version on every machine of the cluster", None
         importlib.import_module("fedsyn.output").no_tracebacks()  # Ray keeps what its workers write
         module, _, name = path.partition(":")

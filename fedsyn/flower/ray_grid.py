@@ -71,8 +71,8 @@ class RayGrid(InProcessGrid):
         cluster: the connection, which the grid closes in the end.
         needs: what a task asks of the cluster.
         clients_per_task: whose requests one task answers; None: at most 256, and four tasks for each CPU.
-        setup: 'module:function' that every worker calls with `given` before its clients; '' for none.
-        given: put into Ray's object store once; arrays in it are read in place by every process of a machine.
+        setup: 'module:function' that every worker calls with `payload` before its clients; '' for none.
+        payload: put into Ray's object store once; arrays in it are read in place by every process of a machine.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class RayGrid(InProcessGrid):
         needs: Needs,
         clients_per_task: int | None = None,
         setup: str = "",
-        given: Any = None,
+        payload: Any = None,
     ) -> None:
         super().__init__(app, nodes, run_config)
         self._cluster, self._needs, self._size = cluster, needs, clients_per_task
         self._running: dict[Any, _Chunk] = {}
         self._task = cluster.remote(f"{__name__}:work", needs)
-        self._app_path, self._setup, self._given = app_path, setup, cluster.ray.put(given)
+        self._app_path, self._setup, self._given = app_path, setup, cluster.ray.put(payload)
 
     def close(self) -> None:
         self._cluster.cancel(list(self._running))
@@ -142,8 +142,8 @@ class RayGrid(InProcessGrid):
         return self._size or max(1, min(_MOST_CLIENTS, -(-requests // tasks)))
 
     def _submit(self, chunk: _Chunk) -> None:
-        asked = [(self._contexts[node], asked) for node, asked in chunk.requests]
-        packed = pickle.dumps(asked, pickle.HIGHEST_PROTOCOL)  # what several of them share is in it once
+        requests = [(self._contexts[node], request) for node, request in chunk.requests]
+        packed = pickle.dumps(requests, pickle.HIGHEST_PROTOCOL)  # what several of them share is in it once
         self._running[self._task.remote(self._app_path, self._setup, self._given, packed)] = chunk
 
     def _once_more(self, chunk: _Chunk, lost: LostTask) -> _Chunk:
@@ -161,27 +161,27 @@ class RayGrid(InProcessGrid):
         return _Chunk(chunk.requests, chunk.first, losses)
 
 
-def work(app: str, setup: str, given: Any, chunk: bytes) -> bytes:
+def work(app: str, setup: str, payload: Any, chunk: bytes) -> bytes:
     """Answers a chunk's requests on a Ray worker, in order.
 
     Until it is enough.
 
     Args:
         app: 'module:attribute' of the ClientApp.
-        setup: 'module:function' that is called with `given` before any client; '' for none.
-        given: for the setup; whatever was put into the object store.
+        setup: 'module:function' that is called with `payload` before any client; '' for none.
+        payload: for the setup; whatever was put into the object store.
         chunk: a pickled list of contexts and requests.
 
     Returns:
         A pickled list of answers and states, of the first requests of the chunk; at least one.
     """
     if setup:
-        named(setup)(given)
+        named(setup)(payload)
     client_fn = client_fn_of(named(app))
     answers: list[tuple[DirectReply, State]] = []
     begun, size = time.monotonic(), 0
-    for context, asked in pickle.loads(chunk):
-        answered, state = ask(client_fn, asked, context), state_of(context)
+    for context, request in pickle.loads(chunk):
+        answered, state = ask(client_fn, request, context), state_of(context)
         answers.append((answered, state))
         size += answered.size + len(state[0] or "")
         if size > ENOUGH_BYTES or time.monotonic() - begun > ENOUGH_SECONDS:

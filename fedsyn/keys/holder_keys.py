@@ -122,22 +122,22 @@ def replace_keys(
     Raises:
         ConfigError: if a file cannot be written, or the roster is not one.
     """
-    made = new_keys(name, identity=identity is not None)
+    keys = new_keys(name, identity=identity is not None)
     files: dict[Path, tuple[bytes | str, int]] = {}
-    for path, text in ((key, made.key), (identity, made.identity)):
+    for path, text in ((key, keys.key), (identity, keys.identity)):
         if path is not None and text is not None:
             if path.exists():
                 files[path.with_name(path.name + ".old")] = path.read_bytes(), PRIVATE
             files[path] = text, PRIVATE
-    if roster is not None and partition is not None and made.card.identity is not None:
+    if roster is not None and partition is not None and keys.card.identity is not None:
         known = load_roster(roster) if roster.exists() else {}
-        own = {partition: made.card.identity}
-        files[roster] = roster_text({number: key.hex() for number, key in known.items()} | own), PUBLIC
+        line = {partition: keys.card.identity}
+        files[roster] = roster_text({number: key.hex() for number, key in known.items()} | line), PUBLIC
     try:
         replace_all(files)
     except OSError as error:
         raise ConfigError(f"cannot write the new keys: {error.filename}: {error.strerror}") from None
-    return made.card
+    return keys.card
 
 
 def roster_text(identities: Mapping[int, str]) -> str:
@@ -195,10 +195,10 @@ def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
         NodeError: if one of them is not such a file.
     """
     try:
-        own = Identity(key_of(Path(identity).read_text(encoding="utf-8")))
+        signer = Identity(key_of(Path(identity).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         raise NodeError("identity: expected the file that 'fedsyn identity' wrote") from None
-    return own, load_roster(Path(roster))
+    return signer, load_roster(Path(roster))
 
 
 def load_roster(path: Path) -> dict[int, bytes]:

@@ -107,10 +107,10 @@ def rotate_party(folder: Path, address: str | None = None) -> tuple[PartyCard, P
         ConfigError: if it is not a party's folder, or cannot be written; the old keys are still there then.
     """
     old, text, number = _card_in(folder), _read(folder / CARD), 1
-    while (kept := folder / f"card-{number}.yaml").exists() and _read(kept) != text:
+    while (backup := folder / f"card-{number}.yaml").exists() and _read(backup) != text:
         number += 1
     card, files = _made(old.name, address or old.address)
-    _replace(folder, {kept.name: text, **files})
+    _replace(folder, {backup.name: text, **files})
     return old, card
 
 

@@ -46,18 +46,20 @@ def server_options(limit: int) -> list[tuple[str, Any]]:
     ]
 
 
-def server_credentials(own: Credentials, pinned: Sequence[str]) -> grpc.ServerCredentials:
+def server_credentials(credentials: Credentials, pinned: Sequence[str]) -> grpc.ServerCredentials:
     """Returns the credentials of a server.
 
     It shows its certificate, and asks each caller for one of the pinned ones.
     """
-    pair = (own.key.encode(), own.certificate.encode())
+    pair = (credentials.key.encode(), credentials.certificate.encode())
     return grpc.ssl_server_credentials([pair], "\n".join(pinned).encode(), require_client_auth=True)
 
 
-def channel_to(address: str, certificate: str, own: Credentials) -> grpc.Channel:
+def channel_to(address: str, certificate: str, credentials: Credentials) -> grpc.Channel:
     """Opens a channel to the owner of a certificate, and nobody else."""
-    credentials = grpc.ssl_channel_credentials(certificate.encode(), own.key.encode(), own.certificate.encode())
+    grpc_credentials = grpc.ssl_channel_credentials(
+        certificate.encode(), credentials.key.encode(), credentials.certificate.encode()
+    )
     options = [
         *_OPTIONS,
         ("grpc.ssl_target_name_override", host_in(certificate)),
@@ -66,7 +68,7 @@ def channel_to(address: str, certificate: str, own: Credentials) -> grpc.Channel
         ("grpc.max_reconnect_backoff_ms", 1_000),
         ("grpc.enable_retries", 0),
     ]
-    return grpc.secure_channel(address, credentials, options=options)
+    return grpc.secure_channel(address, grpc_credentials, options=options)
 
 
 def der(certificate: str) -> bytes:
@@ -83,16 +85,16 @@ def peer_of(context: grpc.ServicerContext, pins: Mapping[bytes, str]) -> str:
     Raises:
         ProtocolError: if that is not in `pins`, or the connection is not TLS 1.3.
     """
-    found: Mapping[str, Sequence[bytes]] = context.auth_context()
-    if tuple(found.get("ssl_tls_version", ())) != (VERSION,):
+    properties: Mapping[str, Sequence[bytes]] = context.auth_context()
+    if tuple(properties.get("ssl_tls_version", ())) != (VERSION,):
         raise ProtocolError("the connection does not have TLS 1.3")
-    shown = [der(pem.decode()) for pem in found.get("x509_pem_cert", ())]
+    shown = [der(pem.decode()) for pem in properties.get("x509_pem_cert", ())]
     if len(shown) != 1 or shown[0] not in pins:
         raise ProtocolError("the caller shows a certificate that this party has not pinned")
     return pins[shown[0]]
 
 
-def trouble_with(address: str, certificate: str, own: Credentials, timeout: float = 5.0) -> str | None:
+def trouble_with(address: str, certificate: str, credentials: Credentials, timeout: float = 5.0) -> str | None:
     """Returns what prevents a connection; None if nothing does.
 
     The text is the end of a sentence.
@@ -106,7 +108,7 @@ def trouble_with(address: str, certificate: str, own: Credentials, timeout: floa
     with tempfile.TemporaryDirectory() as folder:  # OpenSSL reads keys from files only
         path = Path(folder) / "own.pem"
         path.touch(0o600)
-        path.write_text(own.key + own.certificate, encoding="utf-8")
+        path.write_text(credentials.key + credentials.certificate, encoding="utf-8")
         context.load_cert_chain(path)
     try:
         with socket.create_connection(split_address(address), timeout) as plain, context.wrap_socket(plain) as wrapped:

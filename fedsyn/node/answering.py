@@ -130,8 +130,8 @@ class Answering:
         reply = self._ask(config, holder, task)
         # A server that is resumed asks who this is in between: that takes the place of no stored reply. The first time
         # the answer may be a number of rows that follows from coins of the holder's: those are kept.
-        kept = admitted.request != Join.name or bool(holder.state and not memory.number)
-        if kept:
+        is_kept = admitted.request != Join.name or bool(holder.state and not memory.number)
+        if is_kept:
             self._keep(name, memory, holder.state, account, reply, task.digest)
         answer = answer_of(reply.scalars)
         is_refusal = isinstance(answer, Refusal)
@@ -142,7 +142,7 @@ class Answering:
             rho=self.book.spent - before,
             epsilon_of_life=self.book.epsilon,
         )
-        account.answered(memory.number if kept else 0)
+        account.answered(memory.number if is_kept else 0)
         return reply
 
     def _ask(self, config: RunConfig, holder: Holder, task: Task) -> NodeReply:

@@ -92,7 +92,7 @@ class Approvals:
         path = self._path(_key(subject, operator))
         entry = self._read(path)
         if entry is None or (entry.subject, entry.operator) != (subject, operator):
-            asked = ApprovalRecord(
+            record = ApprovalRecord(
                 run=subject.run,
                 config_sha256=subject.config,
                 schema_sha256=subject.schema,
@@ -100,10 +100,10 @@ class Approvals:
                 asked=time.time(),
                 config=dict(config),
             )
-            if len(asked.model_dump_json()) > MOST_TEXT:
+            if len(record.model_dump_json()) > MOST_TEXT:
                 raise NodeError("the run's configuration is longer than this node shows to a person")
             self._make_room()
-            self._write(asked)
+            self._write(record)
             raise WaitsForHolder("this node waits for its holder to approve the run")
         if entry.state == "rejected":
             raise NodeError("this node's holder does not want to take part in this run")
@@ -120,8 +120,8 @@ class Approvals:
 
     def entries(self) -> list[ApprovalRecord]:
         """Return all matters, the oldest first; other files are left out."""
-        found = (self._read(path) for path in sorted(self.folder.glob("*.json")))
-        return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.asked)
+        records = (self._read(path) for path in sorted(self.folder.glob("*.json")))
+        return sorted((entry for entry in records if entry is not None), key=lambda entry: entry.asked)
 
     def pending(self) -> list[ApprovalRecord]:
         """Return the runs that wait for a decision, the oldest first."""

@@ -225,20 +225,20 @@ class NodeConnection:
         self.worker.closing = True
         self.fleet.stop()
 
-    def answer(self, asked: Incoming) -> Outgoing:
+    def answer(self, incoming: Incoming) -> Outgoing:
         """Have the worker answer one request."""
         start = time.monotonic()
         header = {
-            "run": asked.run,
-            "run_config": dict(asked.run_config),
-            "fab_hash": asked.fab_hash,
-            "scalars": dict(asked.scalars),
-            "ended": self._ended(asked.run),
+            "run": incoming.run,
+            "run_config": dict(incoming.run_config),
+            "fab_hash": incoming.fab_hash,
+            "scalars": dict(incoming.scalars),
+            "ended": self._ended(incoming.run),
         }
-        reply, blobs = self.worker.ask(header, asked.arrays)
+        reply, blobs = self.worker.ask(header, incoming.arrays)
         seconds = time.monotonic() - start
         if self._count(reply, seconds):
-            self._began(asked.run, asked.run_config.get("run"))
+            self._began(incoming.run, incoming.run_config.get("run"))
         described = zip(reply["arrays"], blobs, strict=True)
         time.sleep(leaves_after(seconds) - seconds)
         return Outgoing(reply["scalars"], [(str(d), tuple(map(int, s)), blob) for (d, s), blob in described])

@@ -191,8 +191,8 @@ class NodeFile(Node):
     @property
     def files(self) -> dict[str, Path]:
         """Every file that the node reads, by its key."""
-        found = {name.removesuffix("_file"): getattr(self, name) for name in _FILES}
-        return {key: Path(name) for key, name in found.items() if name is not None}
+        names = {name.removesuffix("_file"): getattr(self, name) for name in _FILES}
+        return {key: Path(name) for key, name in names.items() if name is not None}
 
     @property
     def state_folder(self) -> Path:

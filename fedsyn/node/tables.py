@@ -46,8 +46,8 @@ class Encoding(NamedTuple):
 
         What does not fit is an error where it is used.
         """
-        bins, label, own, found = fields
-        return cls(bins, label, None if own is None else tuple(own), found)
+        bins, label, columns, findings = fields
+        return cls(bins, label, None if columns is None else tuple(columns), findings)
 
 
 class NotRead(FedsynError):

@@ -136,13 +136,13 @@ def reply_bytes(reply: NodeReply) -> bytes:
     return b"".join(frame(*packed(reply)))
 
 
-def reply_of(kept: bytes) -> NodeReply:
+def reply_of(content: bytes) -> NodeReply:
     """Inverse of `reply_bytes`. Raises FrameError if these are not its bytes."""
-    (length,) = _LENGTH.unpack(kept[: _LENGTH.size])
+    (length,) = _LENGTH.unpack(content[: _LENGTH.size])
     try:
-        header, at, arrays = json.loads(kept[_LENGTH.size : _LENGTH.size + length]), _LENGTH.size + length, []
+        header, at, arrays = json.loads(content[_LENGTH.size : _LENGTH.size + length]), _LENGTH.size + length, []
         for size in header["sizes"]:
-            arrays.append(read_array(kept[at : at + size]))
+            arrays.append(read_array(content[at : at + size]))
             at += size
         return NodeReply(dict(header["scalars"]), arrays)
     except (ValueError, KeyError, TypeError, ProtocolError):

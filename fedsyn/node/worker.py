@@ -82,8 +82,8 @@ class Worker:
 
     def serve(self, descriptor: int) -> None:
         """Answers frames until the connection has gone."""
-        while (asked := read_frame(descriptor)) is not None:
-            header, blobs = asked
+        while (frame := read_frame(descriptor)) is not None:
+            header, blobs = frame
             write_frame(descriptor, *self.ask(header, blobs))
 
     def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:

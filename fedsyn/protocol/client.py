@@ -336,9 +336,9 @@ class TableClient(NumPyClient):
         )
         steps = aggregation.answer(part)
         try:
-            own = replace(call, arrays=next(steps))
-            self._require_affordable(own, envelope.sum)
-            contribution = method(own)
+            exact_call = replace(call, arrays=next(steps))
+            self._require_affordable(exact_call, envelope.sum)
+            contribution = method(exact_call)
             if not isinstance(contribution, Contribution):
                 raise ProtocolError(f"'{envelope.request[:40]}' is not a sum")
             steps.send(contribution)
@@ -470,15 +470,15 @@ def set_apart(codes: Codes, holder: Holder, share: float) -> tuple[Codes, Codes]
 _contracts: OrderedDict[tuple[type[BaseContract], int, int], BaseContract] = OrderedDict()
 
 
-def shared_contract(made: type[BaseContract], config: RunConfig, domain: Domain) -> BaseContract:
+def shared_contract(kind: type[BaseContract], config: RunConfig, domain: Domain) -> BaseContract:
     """Returns a configuration's contract, shared by a process' clients.
 
     It keeps both, so their ids stay theirs.
     """
-    key = (made, id(config), id(domain))
+    key = (kind, id(config), id(domain))
     contract = _contracts.get(key)
     if contract is None or contract.config is not config or contract.domain is not domain:
-        contract = _contracts[key] = made(config, domain)
+        contract = _contracts[key] = kind(config, domain)
         while len(_contracts) > 4:
             _contracts.popitem(last=False)
     return contract

@@ -128,16 +128,16 @@ def check_participations(config: RunConfig, rounds: int | None, *, once: bool, c
     if central or rounds is None:
         why = "has one data holder" if central else "has no fixed number of rounds that ask cohorts of clients"
         raise ConfigError(f"federation.max_participations: '{name}' {why}; leave it out")
-    asked = cohort_size(node.sampling_rate, node.minimum_cohort, node.clients)
+    cohort = cohort_size(node.sampling_rate, node.minimum_cohort, node.clients)
     has = most * node.clients
-    if rounds * asked > has:
+    if rounds * cohort > has:
         # One client a round, the fewest, may be too many: then no rate helps.
         rate = f"federation.sampling_rate to {_shown(most / rounds)} or less (and minimum_cohort with it), "
         raise ConfigError(
-            f"federation.max_participations: {rounds} rounds of {asked} clients each need {rounds * asked} "
+            f"federation.max_participations: {rounds} rounds of {cohort} clients each need {rounds * cohort} "
             f"participations, and {node.clients} clients with at most {most} each have {has}: set "
-            f"{rate if has >= rounds else ''}mechanism.rounds to {has // asked} or less, or max_participations to "
-            f"{math.ceil(rounds * asked / node.clients)} or more"
+            f"{rate if has >= rounds else ''}mechanism.rounds to {has // cohort} or less, or max_participations to "
+            f"{math.ceil(rounds * cohort / node.clients)} or more"
         )
 
 

@@ -162,8 +162,8 @@ class Evaluate(SumRequest):
         And of those apart; `size`: its public or released row count.
         """
         question = self.question(contract, arrays)
-        found = vector(question, entries_of(contract, question), codes, size, self.total, apart)
-        return Contribution.of_vector(found, self.layout(contract, arrays))
+        answers = vector(question, entries_of(contract, question), codes, size, self.total, apart)
+        return Contribution.of_vector(answers, self.layout(contract, arrays))
 
 
 def entries_of(contract: BaseContract, question: TableQuestion) -> Entries:

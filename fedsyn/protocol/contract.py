@@ -382,8 +382,13 @@ class Contract:
         if not hasattr(self, "statement"):
             raise ConfigError(f"mechanism '{self.config.mechanism.name}': the contract has no privacy statement")
         words = {"public": public_facts(self.config), "sampler": sampler, "cost": self.planned_cost(seen["noise"])}
-        own = self.statement.filled(words | seen)
-        public, server, client, cost = own.public, [own.server_sees], [own.client_sees], own.cost
+        statement = self.statement.filled(words | seen)
+        public, server, client, cost = (
+            statement.public,
+            [statement.server_sees],
+            [statement.client_sees],
+            statement.cost,
+        )
         if self.finding is not None:
             public += f"; of {', '.join(self.finding.schema.open)} only what is found with noise"
             server.insert(0, "first, noisy counts by which private bounds, bins and categories are found")
@@ -409,9 +414,11 @@ class Contract:
             share = self.budget.evaluation_share
             cost = f"last, one vector of evaluation at 1/(2 sigma^2), {share:g} of rho; before it, of the rest: {cost}"
         if self.unit is not ROW:
-            own = replace(own, unit=self.unit.text)
+            statement = replace(statement, unit=self.unit.text)
             cost = f"a client pays {self.unit.rows:,}^2 times what is said here for one row: {cost}"
-        return replace(own, public=public, server_sees="; ".join(server), client_sees="; ".join(client), cost=cost)
+        return replace(
+            statement, public=public, server_sees="; ".join(server), client_sees="; ".join(client), cost=cost
+        )
 
     def new_ledger(self, randomness: Randomness, record: Callable[[Release], None] | None = None) -> Ledger:
         """Returns the run's ledger at its server.

@@ -157,7 +157,7 @@ class Driver(OwnLoop):
 
         They are told of the run and of its end.
         """
-        return [kept for kept in (self.store, self.crypto) if kept is not None]
+        return [party for party in (self.store, self.crypto) if party is not None]
 
     def party_ledger(self, party: int) -> Ledger:
         """The ledger of a party that this server plays in a simulation."""
@@ -221,9 +221,9 @@ class Driver(OwnLoop):
         As far as it is known now; before it is charged.
         """
         rows = self.most_rows(self.clients)
-        own = [client.reckoned for client in self.clients.values() if client.rows is not None]
+        sizes = [client.reckoned for client in self.clients.values() if client.rows is not None]
         known = rows < joining.LARGEST_SUM
-        require_feasible(self.contract, len(self.clients), rows if known else 1.0, max(own, default=1.0))
+        require_feasible(self.contract, len(self.clients), rows if known else 1.0, max(sizes, default=1.0))
 
     @property
     def fewest(self) -> int:
@@ -316,49 +316,51 @@ class Driver(OwnLoop):
         self.recorder.end(number, answer, entered, self.record, self.costs[-1], self.aggregation)
         return answer
 
-    def _stored(self, asked: Deal | Choose | Open, grid: Grid, timeout: float) -> Any:
+    def _stored(self, yielded: Deal | Choose | Open, grid: Grid, timeout: float) -> Any:
         store = self.store
         if store is None:
             raise TypeError("a mechanism that yields Deal, Choose or Open names them as its contract's `store`")
-        with self.timed(asked.request.name):
-            if isinstance(asked, Deal):
-                return self._deal(store, asked, grid, timeout)
+        with self.timed(yielded.request.name):
+            if isinstance(yielded, Deal):
+                return self._deal(store, yielded, grid, timeout)
             if not store.is_open:
-                what = "choice" if isinstance(asked, Choose) else "marginals"
+                what = "choice" if isinstance(yielded, Choose) else "marginals"
                 dealt = f"{len(store.dealt)} clients have dealt, too few"
                 self.record.notes.append(f"{dealt}: no {what} came out of the store")
-                return None if isinstance(asked, Choose) else Summed.nothing()
-            if isinstance(asked, Choose):
-                return store.choose(asked, self.round)
-            return store.open(asked, asked.request.layout(self.contract), self.round)
+                return None if isinstance(yielded, Choose) else Summed.nothing()
+            if isinstance(yielded, Choose):
+                return store.choose(yielded, self.round)
+            return store.open(yielded, yielded.request.layout(self.contract), self.round)
 
-    def _deal(self, store: StoreServer, asked: Deal, grid: Grid, timeout: float) -> tuple[int, ...]:
+    def _deal(self, store: StoreServer, yielded: Deal, grid: Grid, timeout: float) -> tuple[int, ...]:
         """Sends one message to each client of the cohort.
 
         Returns the partition ids that have dealt now.
         """
-        before, cohort = len(store.dealt), list(asked.cohort)
-        envelope = self._envelope(asked.request)
+        before, cohort = len(store.dealt), list(yielded.cohort)
+        envelope = self._envelope(yielded.request)
         for first in range(0, len(cohort), store.at_once):
-            own = {k: [np.array([k], np.int64)] for k in cohort[first : first + store.at_once]}
+            partitions = {k: [np.array([k], np.int64)] for k in cohort[first : first + store.at_once]}
             # Whoever can be waited for is, unless the store opens without it, should all that come later deal.
-            later = len(cohort) - first - len(own)
-            enough = at_least(min(len(own), store.store.fewest - len(store.dealt) - later))
-            replies = self._exchange(grid, timeout, list(own), envelope, enough).stream(store.invitation, own)
+            later = len(cohort) - first - len(partitions)
+            enough = at_least(min(len(partitions), store.store.fewest - len(store.dealt) - later))
+            replies = self._exchange(grid, timeout, list(partitions), envelope, enough).stream(
+                store.invitation, partitions
+            )
             for block in chunks(replies, _BLOCK):
                 store.deal({reply.partition: reply for reply in block})
         return tuple(store.dealt[before:])
 
-    def _ask(self, asked: Ask, grid: Grid, timeout: float) -> dict[int, Reply]:
-        if asked.cohort:  # charged before it is asked for: a reply that is late or malformed was released too
-            for release in asked.request.releases(self.contract):
+    def _ask(self, yielded: Ask, grid: Grid, timeout: float) -> dict[int, Reply]:
+        if yielded.cohort:  # charged before it is asked for: a reply that is late or malformed was released too
+            for release in yielded.request.releases(self.contract):
                 self._promise(replace(release, round=self.round))
-        exchange = self._exchange(grid, timeout, asked.cohort, self._envelope(asked.request))
-        if isinstance(asked.request, Join):
+        exchange = self._exchange(grid, timeout, yielded.cohort, self._envelope(yielded.request))
+        if isinstance(yielded.request, Join):
             # Where nothing is lost on the way, whoever does not answer once never does.
             needed = self.fewest if self.config.runtime.engine == "deployment" else 0
             return joining.asked_patiently(exchange, self.record.dropped, self._queue, needed)
-        return exchange(list(asked.arrays))
+        return exchange(list(yielded.arrays))
 
     def _promise(self, release: Release) -> None:
         """Charges a release whose noise a client draws.
@@ -368,20 +370,20 @@ class Driver(OwnLoop):
         known = replace(release, sampler=self.randomness.label) if self.randomness.seeded else release
         self.ledger.promise(known)
 
-    def _sum(self, asked: Sum, number: int, grid: Grid, timeout: float) -> Summed:
+    def _sum(self, yielded: Sum, number: int, grid: Grid, timeout: float) -> Summed:
         assert self.aggregation is not None
-        layout = asked.request.layout(self.contract, asked.arrays)
-        spec = layout.spec(asked.sigma, len(asked.cohort), number)
-        name = asked.request.name
-        envelope = replace(self._envelope(asked.request), sum=spec)
+        layout = yielded.request.layout(self.contract, yielded.arrays)
+        spec = layout.spec(yielded.sigma, len(yielded.cohort), number)
+        name = yielded.request.name
+        envelope = replace(self._envelope(yielded.request), sum=spec)
 
         steps: Forming = self.aggregation.form(
             ServerSum(
-                asked,
+                yielded,
                 layout,
                 spec,
                 self.record,
-                self.most_rows(asked.cohort),
+                self.most_rows(yielded.cohort),
                 self.config.sha256,
                 self.ledger,
                 self.randomness.generator("server", self.round, name, self._requests - 1),
@@ -493,7 +495,7 @@ class Driver(OwnLoop):
         needed = wanted if is_whole else min(wanted, self.fewest)
         asks, queue = node_grid(grid), self._queue
         nodes, missing = joining.wait_for_nodes(asks, wanted, needed, queue)
-        asked = len(nodes) + len(missing)
+        expected = len(nodes) + len(missing)
         self.clients = joining.provisional(nodes)
         self.record.cohort = sorted(self.clients)
         replies = self._ask(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
@@ -503,7 +505,7 @@ class Driver(OwnLoop):
         self.clients, refused = joining.joined(self.clients, replies, public)
         missing += queue.named(silent | refused)
         self.record.not_joined = missing
-        joining.require_enough(self.clients, asked, self.fewest, missing)
+        joining.require_enough(self.clients, expected, self.fewest, missing)
         self.record.cohort = list(self.clients)
 
     @property
@@ -533,9 +535,9 @@ class Driver(OwnLoop):
 
         And on the budget left after a share.
         """
-        for kept in self.kept:
-            last = self.contract.budget.evaluation if kept is self.crypto else 0.0  # a store has no part in evaluation
-            kept.announce(self.ledger.remaining_rho * (1 - share) + last, len(self.clients))
+        for party in self.kept:
+            last = self.contract.budget.evaluation if party is self.crypto else 0.0  # a store has no part in evaluation
+            party.announce(self.ledger.remaining_rho * (1 - share) + last, len(self.clients))
 
     def _release_sizes(self) -> Steps:
         """Releases row counts with noise, from the run's budget.

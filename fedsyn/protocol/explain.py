@@ -118,19 +118,22 @@ class Explanation:
             add(f"{title}: {text}")
         add(f"Neighbours: {self.neighbours}")
         add(f"Who takes part: {self.limits}")
-        said = in_words(self.against, float(self.budget["epsilon"]))
-        if said:
-            add(f"Against whom, at delta = {self.budget['delta']:g}, if all of the budget is spent: {' '.join(said)}")
+        sentences = in_words(self.against, float(self.budget["epsilon"]))
+        if sentences:
+            add(
+                f"Against whom, at delta = {self.budget['delta']:g}, if all of the budget is spent: "
+                + " ".join(sentences)
+            )
         for party in self.parties:
             add(f"Party: {party}")
         lines.append("")
-        for asked in self.requests:
-            add(f"{asked.name} ({KINDS[asked.kind]}): {asked.what}")
-            add(f"leaves: {asked.leaves}", 4)
-            add(f"costs:  {asked.costs}", 4)
-            for step in asked.plan:
+        for request in self.requests:
+            add(f"{request.name} ({KINDS[request.kind]}): {request.what}")
+            add(f"leaves: {request.leaves}", 4)
+            add(f"costs:  {request.costs}", 4)
+            for step in request.plan:
                 add(f"plan:   {step}", 4)
-            for name, allowed in asked.parameters.items():
+            for name, allowed in request.parameters.items():
                 add(f"{name}: {allowed}", 6)
         lines.append("")
         add(
@@ -166,15 +169,15 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     first: list[type[Request]] = [Join]
     if config.privacy.client_sizes == "private":
         first.append(RowTotal if contract.sums_rows else Sizes)
-    found = () if contract.finding is None else steps_of(contract)
-    first += [*(step.request for step in found), *([Close] * bool(found))]
-    own = own_requests(client) + [Evaluate] * config.evaluation.federated
+    finding = () if contract.finding is None else steps_of(contract)
+    first += [*(step.request for step in finding), *([Close] * bool(finding))]
+    requests = own_requests(client) + [Evaluate] * config.evaluation.federated
     largest = contract.at_largest()
-    steps = [*((contract, step) for step in (*beside(contract).values(), *found))]
+    steps = [*((contract, step) for step in (*beside(contract).values(), *finding))]
     steps += [(largest, step) for step in largest.steps]
     node = config.aggregation
     whole = accountant.capacity
-    limits, faced = _against(contract, own, lambda part: accountant.epsilon(part * whole, guarantee.delta))
+    limits, faced = _against(contract, requests, lambda part: accountant.epsilon(part * whole, guarantee.delta))
     cards = [*(node.parties or ()), *([node.crypto] if node.crypto is not None else [])]
     return Explanation(
         config.mechanism.name,
@@ -190,7 +193,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
             "capacity": accountant.capacity,
         },
         tuple(f"{p.name} at {p.address}, fingerprint {p.fingerprint}" for p in cards),
-        tuple(RequestFacts.of(request, steps) for request in [*first, *own]),
+        tuple(RequestFacts.of(request, steps) for request in [*first, *requests]),
         len(contract.candidates),
         sigma_for_rho(budget.rho),
     )
@@ -202,8 +205,8 @@ def own_requests(client: type[TableClient]) -> list[type[Request]]:
     Those that its clients answer, then those of the store alone.
     """
     shared = (Join, Sizes, RowTotal, Evaluate)
-    own = [request for request in client.requests.values() if request not in shared]
-    return [*own, *(request for request in client.Contract.store if request not in own)]
+    requests = [request for request in client.requests.values() if request not in shared]
+    return [*requests, *(request for request in client.Contract.store if request not in requests)]
 
 
 def _planned(step: Step, contract: Contract) -> str:
@@ -218,7 +221,7 @@ def _planned(step: Step, contract: Contract) -> str:
 
 
 def _against(
-    contract: Contract, own: Sequence[type[Request]], epsilon: Callable[[float], float]
+    contract: Contract, requests: Sequence[type[Request]], epsilon: Callable[[float], float]
 ) -> tuple[str, dict[str, Any]]:
     """`Explanation.limits` and `Explanation.against`.
 
@@ -229,18 +232,18 @@ def _against(
 
     Args:
         contract: of the run.
-        own: the mechanism's requests.
+        requests: those of the mechanism.
         epsilon: of a part of the budget.
     """
     config, holders = contract.config, 1 if contract.central else contract.config.federation.clients
-    asked = range(max(1, config.federation.minimum_cohort), holders + 1)
+    sizes = range(max(1, config.federation.minimum_cohort), holders + 1)
     if holders == 1 or contract.store or config.federation.sampling_rate == 1.0:
-        asked = range(holders, holders + 1)
+        sizes = range(holders, holders + 1)
     node = config.aggregation
     in_shares = node.noise == "distributed" and (not contract.store or node.capabilities.deals_noise)
-    limits = [Limits.of(node, n, config.federation.minimum_cohort) for n in asked]
+    limits = [Limits.of(node, n, config.federation.minimum_cohort) for n in sizes]
     shares = [*dict.fromkeys(Shares(n.asked, n.fewest, n.fewest - n.corrupted) for n in limits if in_shares)]
-    others = any(r.kind in ("ask", "choose") and not r.costs.startswith("nothing") for r in own)
+    others = any(r.kind in ("ask", "choose") and not r.costs.startswith("nothing") for r in requests)
     rest = 1.0 if others else config.privacy.size_share if config.privacy.client_sizes == "private" else 0.0
 
     def faced(known: int, alone: bool) -> float:

@@ -38,9 +38,9 @@ def federated_evaluation(driver: Driver, question: TableQuestion) -> Generator[Y
     sums: Summed = yield Sum(driver.everyone(), request, sigma, question.arrays())
     if not sums.opened:
         return None
-    own = math.fsum(reckoned[k] for k in sums.contributors)
+    rows = math.fsum(reckoned[k] for k in sums.contributors)
     off = 0.0 if contract.config.privacy.client_sizes == "public" else _noise_of_sizes(driver, sums.contributors)
-    return HolderSums.of(question, entries, sums.arrays[0], sums.sigmas[0], own, off, len(sums.contributors))
+    return HolderSums.of(question, entries, sums.arrays[0], sums.sigmas[0], rows, off, len(sums.contributors))
 
 
 def _noise_of_sizes(driver: Driver, contributors: Sequence[int]) -> float:

@@ -143,7 +143,7 @@ class FindCategories(SumRequest):
 
         A row adds 1 to one of its cells, or to none.
         """
-        return _layout((len(own) * SYMBOLS,) for own in self.prefixes if own)
+        return _layout((len(prefixes) * SYMBOLS,) for prefixes in self.prefixes if prefixes)
 
     @classmethod
     def largest(cls, contract: Contract) -> Iterable[Layout]:
@@ -200,12 +200,12 @@ class FindingClient(TableClient):
         Args:
             step: 0 ranges, 1 bins, 2 categories, and the length of a prefix.
         """
-        asked = self.holder.state.setdefault(ASKED, [])
-        if asked and list(step) <= asked[-1]:
+        steps = self.holder.state.setdefault(ASKED, [])
+        if steps and list(step) <= steps[-1]:
             raise ProtocolError(
                 "open columns are asked about once in a run, and in order: ranges, bins, categories by length"
             )
-        asked.append(list(step))
+        steps.append(list(step))
 
     def _follow(self, prefixes: list[list[str]]) -> None:
         """Refuses prefixes that do not continue those of the last sum.
@@ -215,9 +215,9 @@ class FindingClient(TableClient):
         A client that missed a sum knows their beginnings only. Before the first one the empty prefix is known.
         """
         known = self.holder.state.get(BEFORE, [[""] for _ in prefixes])
-        for own, new in zip(known, prefixes, strict=True):
-            length = len(own[0]) if own else 0
-            if not {prefix[:length] for prefix in new} <= set(own):
+        for before, new in zip(known, prefixes, strict=True):
+            length = len(before[0]) if before else 0
+            if not {prefix[:length] for prefix in new} <= set(before):
                 raise ProtocolError("a prefix goes on from none that this client was asked about before")
 
     def _sum(self, method: Callable[[Call[Any]], Any], call: Call[Any], envelope: Envelope) -> Arrays:
@@ -245,10 +245,10 @@ class FindingClient(TableClient):
 
         Of the run's budget, not of this holder's own, which may be less: that one its ledger keeps to.
         """
-        unit, found = self.ledger.unit, [r for r in self.ledger.releases if r.name.startswith("find-")]
-        others = [r.rho for r in self.ledger.releases if r not in found]
+        unit, releases = self.ledger.unit, [r for r in self.ledger.releases if r.name.startswith("find-")]
+        others = [r.rho for r in self.ledger.releases if r not in releases]
         whole = self.contract.budget.table - math.fsum(others) / unit.factor
-        fits = math.fsum([rho, *map(unit.row_rho, found)]) <= self.contract.budget.schema_share * whole * _ROOM
+        fits = math.fsum([rho, *map(unit.row_rho, releases)]) <= self.contract.budget.schema_share * whole * _ROOM
         require_budget(fits, lambda: "this would cost more than privacy.schema_share of the budget")
 
     @answers(FindRanges)
@@ -281,12 +281,12 @@ class FindingClient(TableClient):
         One row touches each column's vector once at most.
         """
         layout = call.layout
-        asked = [[bytes.fromhex(prefix) for prefix in own] for own in call.request.prefixes]
-        length = next(len(prefix) for own in asked for prefix in own)
+        queries = [[bytes.fromhex(prefix) for prefix in group] for group in call.request.prefixes]
+        length = next(len(prefix) for group in queries for prefix in group)
         self._follow(call.request.prefixes)
         self._once((2, length))
         self.holder.state[BEFORE] = call.request.prefixes
-        columns = zip(finding_of(self.contract).texts, asked, strict=True)
+        columns = zip(finding_of(self.contract).texts, queries, strict=True)
         parts = [
             level_counts(self.own.words[column.name], self.own.word_counts(column.name), prefixes)
             for column, prefixes in columns
@@ -313,9 +313,9 @@ class FindingClient(TableClient):
 
 def _layout(shapes: Iterable[tuple[int]]) -> Layout:
     """Vectors of counts, in each of which a row is once."""
-    made = tuple(shapes)
-    refuse(not made, "the schema leaves nothing of that kind to be found, or the request asks for nothing")
-    return Layout(made, len(made), replaced=COUNTS)
+    vectors = tuple(shapes)
+    refuse(not vectors, "the schema leaves nothing of that kind to be found, or the request asks for nothing")
+    return Layout(vectors, len(vectors), replaced=COUNTS)
 
 
 def _contribution(parts: Sequence[npt.NDArray[np.int64]], layout: Layout) -> Contribution:

@@ -79,7 +79,7 @@ class Queue:
             (federation.connect_timeout).
         partitions: the holders' partitions by node, where the operator knows them.
         holders: the holders' names by partition, where they are known.
-        told: called with whom the run waits for, and with None when that is over.
+        announce: called with whom the run waits for, and with None when that is over.
     """
 
     people: float
@@ -211,7 +211,7 @@ def provisional(nodes: Sequence[int]) -> dict[int, Participant]:
 
 
 def joined(
-    asked: Mapping[int, Participant], replies: Mapping[int, Reply], public: bool
+    participants: Mapping[int, Participant], replies: Mapping[int, Reply], public: bool
 ) -> tuple[dict[int, Participant], dict[int, Refusal]]:
     """Returns the clients by partition, and other nodes' reasons.
 
@@ -223,9 +223,9 @@ def joined(
         try:
             partition, rows = read_join(reply, public)
         except ProtocolError as error:
-            refused[asked[key].node] = Refusal(Kind.REPLY, str(error))
+            refused[participants[key].node] = Refusal(Kind.REPLY, str(error))
             continue
-        client = Participant(-1, asked[key].node, rows, again=reply.params.get(AGAIN) is True)
+        client = Participant(-1, participants[key].node, rows, again=reply.params.get(AGAIN) is True)
         if partition is None:
             unnamed.append(client)
         elif partition in clients:
@@ -233,7 +233,7 @@ def joined(
             refused[client.node] = Refusal(Kind.REPLY, sentence)
         else:
             clients[partition] = replace(client, partition=partition)
-    free = (k for k in range(len(asked)) if k not in clients)
+    free = (k for k in range(len(participants)) if k not in clients)
     for client, partition in zip(unnamed, free, strict=False):
         clients[partition] = replace(client, partition=partition)
     return dict(sorted(clients.items())), refused
@@ -317,8 +317,8 @@ def estimated_sizes(released: Sequence[float], sigma: float) -> list[float]:
     mean = math.fsum(released) / number
     squared = math.fsum((value - mean) ** 2 for value in released)
     expected = max(0, number - 3) * sigma * sigma
-    kept = max(0.0, 1.0 - expected / squared) if squared > 0.0 else 1.0
-    beyond = [max(0.0, mean + kept * (value - mean) - 1.0) for value in released]
+    weight = max(0.0, 1.0 - expected / squared) if squared > 0.0 else 1.0
+    beyond = [max(0.0, mean + weight * (value - mean) - 1.0) for value in released]
     if not any(beyond):
         return [total / number] * number
     factor = (total - number) / math.fsum(beyond)
@@ -384,12 +384,12 @@ class Returning:
         federation: of the configuration. `connect_timeout` is waited, once, for as many nodes as there are absent
             clients, and `patience` while fewer than `minimum_cohort` are back.
         public: whether row counts are public.
-        told: called with whom the run waits for.
+        announce: called with whom the run waits for.
     """
 
-    def __init__(self, ask: AskWho, federation: FederationNode, public: bool, told: Announce) -> None:
+    def __init__(self, ask: AskWho, federation: FederationNode, public: bool, announce: Announce) -> None:
         self._ask, self._public, self._minimum = ask, public, max(1, federation.minimum_cohort)
-        self._queue = Queue(federation.patience, federation.connect_timeout, {}, {}, told)
+        self._queue = Queue(federation.patience, federation.connect_timeout, {}, {}, announce)
         self._waited = False
         self._known: set[int] = set()  # nodes that have said who they are
         self.reasons: list[Refusal] = []

@@ -121,17 +121,17 @@ class Opening(Driver):
         cells = [
             self._allotted(column, counts, least) for column, counts in zip(finding.ranges, sums.arrays, strict=True)
         ]
-        found: list[list[int]] = [[] for _ in finding.ranges]
+        cuts: list[list[int]] = [[] for _ in finding.ranges]
         if not finding.binned:
-            return cells, found
+            return cells, cuts
         sums = yield from self._summed(FindBins(cells=cells), (1.0 - share) * rho)
         arrays, sigma = iter(sums.arrays), max(sums.sigmas)
         for i in finding.binned:
             tree = finding.ranges[i].tree(cells[i])
             values = np.concatenate([next(arrays) for _ in tree.widths])
             counts, _ = least_squares([HierarchicalMeasurement(finding.ranges[i].name, tree, values, sigma)])
-            found[i] = self._cut(finding.ranges[i], cells[i], counts, sigma)
-        return cells, found
+            cuts[i] = self._cut(finding.ranges[i], cells[i], counts, sigma)
+        return cells, cuts
 
     def _allotted(self, column: PrivateRange, counts: Floats, least: float) -> list[int]:
         """Returns the grid within the range that stands out.
@@ -175,10 +175,10 @@ class Opening(Driver):
             prefixes = [[prefix.hex() for prefix in tree.alive] for tree in trees]
             sums = yield from self._summed(FindCategories(prefixes=prefixes), rho / levels)
             arrays = iter(sums.arrays)
-            asked = sum(len(own) for own in prefixes) * SYMBOLS
+            candidates = sum(len(alive) for alive in prefixes) * SYMBOLS
             for tree in trees:
                 if tree.alive:
-                    tree.take(next(arrays), max(sums.sigmas), asked, FALSE_ALARM / levels)
+                    tree.take(next(arrays), max(sums.sigmas), candidates, FALSE_ALARM / levels)
         for column, tree in zip(texts, trees, strict=True):
             self.record.notes.append(f"{column.name}: found {len(tree.categories)} categories")
         return [tree.categories for tree in trees]

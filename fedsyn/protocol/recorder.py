@@ -146,14 +146,14 @@ class Recorder:
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
-    def answered(self, number: int, asked: Ask | Sum) -> Entry | None:
+    def answered(self, number: int, yielded: Ask | Sum) -> Entry | None:
         """Returns the answer that an earlier process got.
 
         None: the request is to be asked (again).
         """
         if self._journal is None:
             return None
-        self._asked = digest(asked)
+        self._asked = digest(yielded)
         entry = self.past("answer")
         if entry is None:
             return None
@@ -175,19 +175,19 @@ class Recorder:
         """
         if self._journal is None:
             return
-        kept = self._journal.under_way()
-        if kept:
-            head = kept[0]
+        entries = self._journal.under_way()
+        if entries:
+            head = entries[0]
             if (head["number"], head["asked"]) != (number, self._asked):
                 raise otherwise()
             self._memory = head["memory"]
-            self._made = [Release.from_dict(entry["release"]) for entry in kept if entry["kind"] == "charge"]
-            self._came = [entry for entry in kept if entry["kind"] == "replies"]
+            self._made = [Release.from_dict(entry["release"]) for entry in entries if entry["kind"] == "charge"]
+            self._came = [entry for entry in entries if entry["kind"] == "replies"]
         if self._memory is not None:
             if sums is not None:
                 sums.remember(self._memory, self._setup)
             self._memory = self._setup = None
-        if not kept:
+        if not entries:
             memory = {} if sums is None else sums.memory(None)[0]
             facts = {"kind": "open", "number": number, "asked": self._asked, "memory": memory}
             self._journal.keep(facts, first=True)
@@ -270,22 +270,22 @@ def otherwise() -> RunError:
 # Entries -------------------------------------------------------------------------------------------------------------
 
 
-def digest(asked: Ask | Sum) -> str:
+def digest(yielded: Ask | Sum) -> str:
     """Returns a digest that identifies a request.
 
     Its kind, whom it asks, and what.
     """
     facts: dict[str, Any] = {
-        "name": asked.request.name,
-        "params": asked.request.model_dump(),
-        "cohort": [int(k) for k in asked.cohort],
-        "sigma": float(asked.sigma).hex() if isinstance(asked, Sum) else None,
+        "name": yielded.request.name,
+        "params": yielded.request.model_dump(),
+        "cohort": [int(k) for k in yielded.cohort],
+        "sigma": float(yielded.sigma).hex() if isinstance(yielded, Sum) else None,
     }
     hashed = hashlib.sha256(to_json(facts).encode())
-    for array in asked.arrays:
-        given = np.asarray(array)
-        hashed.update(json.dumps([given.dtype.str, given.shape]).encode())
-        hashed.update(np.ascontiguousarray(given).tobytes())
+    for array in yielded.arrays:
+        values = np.asarray(array)
+        hashed.update(json.dumps([values.dtype.str, values.shape]).encode())
+        hashed.update(np.ascontiguousarray(values).tobytes())
     return hashed.hexdigest()
 
 

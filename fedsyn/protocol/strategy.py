@@ -212,9 +212,9 @@ class MechanismStrategy(Driver):
         if not measurements:
             return
         self.measured = tuple(measurements)
-        node, own = self.config.inference, self.options
+        node, options = self.config.inference, self.options
         name = "final_iterations" if last else "iterations"
-        iterations = getattr(node, name) or getattr(own, name, EstimateConfig.iterations)
+        iterations = getattr(node, name) or getattr(options, name, EstimateConfig.iterations)
         settings = estimate_config(node, iterations, stop_at_noise_level=self.stop_at_noise_level)
         with self.timed("estimate"):
             fitted = self.recorder.past("model")
@@ -242,8 +242,8 @@ class MechanismStrategy(Driver):
     @property
     def is_shrunk(self) -> bool:
         """Returns whether fits are shrunk towards the independent model."""
-        asked = self.config.inference.shrinkage
-        return bool(asked) if asked is not None else self.shrinks
+        shrinkage = self.config.inference.shrinkage
+        return bool(shrinkage) if shrinkage is not None else self.shrinks
 
     def shrunk_towards(
         self, measurements: Sequence[Measurement], settings: EstimateConfig, shrinkage: float | None
@@ -252,16 +252,16 @@ class MechanismStrategy(Driver):
 
         `base` with the measured one-way marginals, and the shrinkage.
         """
-        asked: float | str | None = self.config.inference.shrinkage
-        if asked is None:
-            asked = "released" if self.is_shrunk else 0.0
+        setting: float | str | None = self.config.inference.shrinkage
+        if setting is None:
+            setting = "released" if self.is_shrunk else 0.0
         joint = any(len(m.clique) > 1 for m in measurements)
-        if not (asked and joint):
+        if not (setting and joint):
             return self.base, 0.0
         one_way, total = [m for m in measurements if len(m.clique) == 1], self.rows_known(measurements)
         prior = estimate(self.fitted_domain, one_way, total=total, config=settings, prior=self.base)
-        if isinstance(asked, float | int):
-            return prior, float(asked)
+        if isinstance(setting, float | int):
+            return prior, float(setting)
         return prior, of_measurements(measurements, prior) if shrinkage is None else shrinkage
 
     def smooth(self) -> None:
@@ -269,8 +269,12 @@ class MechanismStrategy(Driver):
 
         In what is handed on (`fedsyn.inference.shrinkage`).
         """
-        asked = self.config.inference.smoothing
-        if not (self.smooths if asked is None else asked) or not self.measured or not isinstance(self.model, Model):
+        smoothing = self.config.inference.smoothing
+        if (
+            not (self.smooths if smoothing is None else smoothing)
+            or not self.measured
+            or not isinstance(self.model, Model)
+        ):
             return
         with self.timed("estimate"):
             self.model = smoothed(self.model, least_shares(self.domain, self.measured, self.model.total))
@@ -306,8 +310,8 @@ class MechanismStrategy(Driver):
                 self.begin_round(self.round + 1)
                 self.drive(self.afterwards(), grid, timeout)
         finally:
-            for kept in self.kept:
-                kept.close()
+            for party in self.kept:
+                party.close()
         self._close_round()
         if self.model is None:
             reasons = [reason for record in self.records for reason in record.dropped.values()]

@@ -48,21 +48,21 @@ class Announcer:
     """Tells of each change in what a run waits for, once.
 
     Args:
-        told: called with it, and with None when nothing is missing any more.
+        announce: called with it, and with None when nothing is missing any more.
     """
 
-    def __init__(self, told: Announce) -> None:
-        self._told = told
+    def __init__(self, announce: Announce) -> None:
+        self._announce = announce
         self._said: tuple[object, ...] | None = None
 
     def __call__(self, waiting: Waiting | None) -> None:
         facts = None if waiting is None else (waiting.request, waiting.missing)
         if facts != self._said:
             self._said = facts
-            self._told(waiting)
+            self._announce(waiting)
 
 
-def require_whole(asked: Ask | Sum, answer: Summed | Mapping[int, Reply], record: RoundRecord, minimum: int) -> None:
+def require_whole(yielded: Ask | Sum, answer: Summed | Mapping[int, Reply], record: RoundRecord, minimum: int) -> None:
     """Ends a run that must stop when too few answered.
 
     Nothing of the answer is written down.
@@ -72,10 +72,10 @@ def require_whole(asked: Ask | Sum, answer: Summed | Mapping[int, Reply], record
     Raises:
         Lost: it was.
     """
-    minimum = min(len(asked.cohort), max(1, minimum))
+    minimum = min(len(yielded.cohort), max(1, minimum))
     if answer.opened if isinstance(answer, Summed) else len(answer) >= minimum:
         return
-    missing = [Missing(who({}, k), record.dropped[k]) for k in asked.cohort if k in record.dropped]
+    missing = [Missing(who({}, k), record.dropped[k]) for k in yielded.cohort if k in record.dropped]
     why = "; ".join([*record.notes[-1:], *([f"missing: {few(missing)}"] if missing else [])])
     what = "was not opened" if isinstance(answer, Summed) else "was answered by too few clients"
-    raise Lost(f"'{asked.request.name}' of round {record.round} {what}{f' ({why})' if why else ''}", can_go_on=False)
+    raise Lost(f"'{yielded.request.name}' of round {record.round} {what}{f' ({why})' if why else ''}", can_go_on=False)

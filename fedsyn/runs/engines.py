@@ -215,7 +215,7 @@ def _ray_grid(
             needs=needs,
             clients_per_task=settings.clients_per_task,
             setup="fedsyn.runs.holders:take_store",
-            given=packed_store(prepared.folder),
+            payload=packed_store(prepared.folder),
         )
     except BaseException:
         cluster.close()

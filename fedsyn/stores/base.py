@@ -70,11 +70,11 @@ class ClientDeal:
         Raises:
             ProtocolError: the message names none, or another one.
         """
-        given = self.call.arrays[-1]
-        if given.shape != (1,) or given.dtype.kind not in "iu":
+        place = self.call.arrays[-1]
+        if place.shape != (1,) or place.dtype.kind not in "iu":
             raise ProtocolError("the request to deal does not say which client it is for")
-        refuse(self.holder.partition not in (None, int(given[0])), "the message is for another client of the store")
-        return int(given[0])
+        refuse(self.holder.partition not in (None, int(place[0])), "the message is for another client of the store")
+        return int(place[0])
 
     def promise(self, noise_by: str) -> None:
         """Charges everything that the store may release of this client's rows.
@@ -247,11 +247,11 @@ class StoreServer(ABC):
         """
 
     @abstractmethod
-    def choose(self, asked: Choose, round: int) -> int:
-        """Charges, then chooses an index of `asked.terms.cliques`."""
+    def choose(self, choice: Choose, round: int) -> int:
+        """Charges, then chooses an index of `choice.terms.cliques`."""
 
     @abstractmethod
-    def open(self, asked: Open, layout: Layout, round: int) -> Summed:
+    def open(self, opening: Open, layout: Layout, round: int) -> Summed:
         """Charges, then opens the marginals of `layout` with noise."""
 
     def close(self) -> None:  # noqa: B027 - most stores have nothing to close
@@ -301,40 +301,40 @@ class StoreServer(ABC):
         self.orders += 1
         return self.orders - 1
 
-    def promised(self, asked: Choose) -> ChoiceTerms:
+    def promised(self, choice: Choose) -> ChoiceTerms:
         """Returns the terms of a choice, before anything is charged.
 
         Raises ConfigError for another norm than the run's.
 
         A norm's noise is for that norm alone: with the noise of one and the scores of another a choice would read rows.
         """
-        terms, score = asked.terms, self.run.facts.norm
+        terms, score = choice.terms, self.run.facts.norm
         if terms.norm != score:
             raise ConfigError(f"a choice by the norm {terms.norm} is asked for, and this run's score is {score}")
         return terms
 
-    def charge_choice(self, asked: Choose, round: int) -> tuple[SelectionNoise, Release]:
+    def charge_choice(self, choice: Choose, round: int) -> tuple[SelectionNoise, Release]:
         """Charges a choice whose noise parties draw.
 
         Returns its plan, and the entry that each of them charges.
         """
-        terms = self.promised(asked)
-        noise = self.store.room_of_choice(terms, asked.request.epsilon)
-        name, sensitivity, by = asked.request.name, terms.sensitivity, self.store.choices_by
+        terms = self.promised(choice)
+        noise = self.store.room_of_choice(terms, choice.request.epsilon)
+        name, sensitivity, by = choice.request.name, terms.sensitivity, self.store.choices_by
         entry = Release(name, round, EXPONENTIAL, sensitivity, epsilon=noise.epsilon, noise_by=by)
         self._promise(entry)
         return noise, entry
 
-    def charge_opening(self, asked: Open, layout: Layout, round: int) -> tuple[DistributedNoise, Release]:
+    def charge_opening(self, opening: Open, layout: Layout, round: int) -> tuple[DistributedNoise, Release]:
         """Charges marginals whose noise parties or clients draw.
 
         Returns the plan, and the entry.
         """
         length = sum(int(np.prod(shape, dtype=np.int64)) for shape in layout.shapes)
-        sigma, facts = asked.request.sigma, {"count": layout.count, "length": length, "rows": self.most_rows}
+        sigma, facts = opening.request.sigma, {"count": layout.count, "length": length, "rows": self.most_rows}
         noise = self.store.room_of_opening(sigma, **facts)
         assert noise is not None
-        entry = noise.release(asked.request.name, round, replaced=COUNTS)
+        entry = noise.release(opening.request.name, round, replaced=COUNTS)
         self._promise(replace(entry, shares=noise.shares if self.store.capabilities.deals_noise else None))
         return noise, entry
 

@@ -132,11 +132,11 @@ class FheStore(Store):
         config, domain, facts = part.config, part.holder.domain, part.contract.store_facts
         key = CryptoKey(config, domain, part.request.layout(part.contract).cliques)
         keys = key.read(part.call.arrays)
-        given = [] if self.fhe.compute == "client" else [part.partition]
-        parameters, layout, planes, columns = self._deal_of(config, domain, facts, given, len(part.holder.codes))
+        partitions = [] if self.fhe.compute == "client" else [part.partition]
+        parameters, layout, planes, columns = self._deal_of(config, domain, facts, partitions, len(part.holder.codes))
         encryptor = encryptor_of(parameters, keys.public)
-        told = DealFacts(part.request.rho, part.public_rows)
-        seed, box = key.sealed(keys, of_deal(told), part.holder) if self.fhe.is_bound else (b"", b"")
+        deal_facts = DealFacts(part.request.rho, part.public_rows)
+        seed, box = key.sealed(keys, of_deal(deal_facts), part.holder) if self.fhe.is_bound else (b"", b"")
         part.promise(CLIENTS)
         vectors = _vectors(part, columns[0]) if columns else self._counts(part, layout)
         limits = self.limits
@@ -147,7 +147,7 @@ class FheStore(Store):
             return pack([piece for vector in vectors for piece in encryptor.to_bytes(vector)])
         counted, numbers = Pads(layout, planes, encryptor.ring.modulus).add(seed).on(vectors[0], noise)
         ciphertexts = pack(encryptor.to_bytes(counted.astype(np.int64)))
-        return [*ciphertexts, numbers, np.frombuffer(told.to_bytes() + box, np.uint8)]
+        return [*ciphertexts, numbers, np.frombuffer(deal_facts.to_bytes() + box, np.uint8)]
 
     def _counts(self, part: ClientDeal, layout: SlotLayout) -> list[npt.NDArray[np.int64]]:
         """`compute: client`: all cells, counted by the client."""

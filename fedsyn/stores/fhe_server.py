@@ -176,10 +176,10 @@ class FheServer(StoreServer):
 
     # What comes out ---------------------------------------------------------------------------------------------------
 
-    def choose(self, asked: Choose, round: int) -> int:
-        terms, request, number = asked.terms, asked.request, self.next_order()
+    def choose(self, choice: Choose, round: int) -> int:
+        terms, request, number = choice.terms, choice.request, self.next_order()
         assert self._stored is not None
-        noise, entry = self.charge_choice(asked, round)
+        noise, entry = self.charge_choice(choice, round)
         source = self.run.randomness.generator("party", 0, round, request.name, number)
         zeros = np.zeros(len(terms.cliques), np.int64)
         share = self.run.party_ledger(0).selection_share(zeros, noise, entry, source, draws=True)
@@ -203,9 +203,9 @@ class FheServer(StoreServer):
                 self._counts = added(self.computation.ring, copies, minus)
         return self._counts
 
-    def open(self, asked: Open, layout: Layout, round: int) -> Summed:
-        request, number = asked.request, self.next_order()
-        noise, _ = self.charge_opening(asked, layout, round)
+    def open(self, opening: Open, layout: Layout, round: int) -> Summed:
+        request, number = opening.request, self.next_order()
+        noise, _ = self.charge_opening(opening, layout, round)
         assert self._stored is not None
         self._unpadded()  # nothing comes out before the crypto party knows that the store is whole
         pieces = self.ranges.reserve(layout.cliques)

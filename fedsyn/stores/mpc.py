@@ -129,16 +129,16 @@ class MpcServer(StoreServer):
             else:
                 self.dealt.append(partition)
 
-    def choose(self, asked: Choose, round: int) -> int:
-        self.charge_choice(asked, round)
+    def choose(self, choice: Choose, round: int) -> int:
+        self.charge_choice(choice, round)
         assert self._parties is not None
-        request = asked.request
-        return self._parties.choose(ChooseOrder(self.next_order(), request.name, round, request.epsilon, asked.terms))
+        request = choice.request
+        return self._parties.choose(ChooseOrder(self.next_order(), request.name, round, request.epsilon, choice.terms))
 
-    def open(self, asked: Open, layout: Layout, round: int) -> Summed:
-        noise, _ = self.charge_opening(asked, layout, round)
+    def open(self, opening: Open, layout: Layout, round: int) -> Summed:
+        noise, _ = self.charge_opening(opening, layout, round)
         assert self._parties is not None
-        request = asked.request
+        request = opening.request
         order = OpenOrder(self.next_order(), request.name, round, request.sigma, layout.cliques)
         return opened(self._parties.open(order), layout.shapes, noise, self.dealt, _PARTIES)
 

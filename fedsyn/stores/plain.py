@@ -117,34 +117,34 @@ class PlainServer(StoreServer):
         if float(sums[0]) + float(self.total.max(initial=0)) >= _MOST_ROWS:
             raise ProtocolError("the counts that it dealt are those of more rows than a store takes")
 
-    def choose(self, asked: Choose, round: int) -> int:
-        terms, request, number = self.promised(asked), asked.request, self.next_order()
+    def choose(self, choice: Choose, round: int) -> int:
+        terms, request, number = self.promised(choice), choice.request, self.next_order()
         scores = terms.scores([self.run.layout.marginal(self.total, clique) for clique in terms.cliques])
         if not self.parties:
             self.store.room_of_choice(terms, request.epsilon)
             entry = Release(request.name, round, EXPONENTIAL, terms.sensitivity, epsilon=request.epsilon)
             source = self._source("server", round, request.name, number)
             return self.run.ledger.exponential(scores / terms.unit, entry, source)
-        noise, entry = self.charge_choice(asked, round)
+        noise, entry = self.charge_choice(choice, round)
         for party, ledger in enumerate(self.parties):
             source = self._source("party", party, round, request.name, number)
             scores = ledger.selection_share(scores, noise, entry, source, draws=party in DRAWING)
         return int(np.argmax(scores))
 
-    def open(self, asked: Open, layout: Layout, round: int) -> Summed:
-        request, number = asked.request, self.next_order()
+    def open(self, opening: Open, layout: Layout, round: int) -> Summed:
+        request, number = opening.request, self.next_order()
         exact = [self.run.layout.marginal(self.total, clique) for clique in layout.cliques]
         if not self.parties:
             count, replaced = len(exact), layout.replaced
             entry = Release(request.name, round, GAUSSIAN, sigma=request.sigma, count=count, replaced=replaced)
             noisy = self.run.ledger.gaussian(exact, entry, self._source("server", round, request.name, number))
             return Summed(noisy, (request.sigma,) * len(noisy), tuple(self.dealt))
-        noise, entry = self.charge_opening(asked, layout, round)
+        noise, entry = self.charge_opening(opening, layout, round)
         flat: npt.NDArray[np.int64] = np.concatenate([part.ravel() for part in exact])
         total = np.zeros(len(flat), np.int64)
         for party, ledger in enumerate(self.parties):
-            own = flat if party == 0 else np.zeros(len(flat), np.int64)
-            total += ledger.distributed(own, noise, entry, self._source("party", party, round, request.name, number))
+            values = flat if party == 0 else np.zeros(len(flat), np.int64)
+            total += ledger.distributed(values, noise, entry, self._source("party", party, round, request.name, number))
         return opened(total, layout.shapes, noise, self.dealt, len(self.parties))
 
     def _source(self, *key: int | str) -> RandomSource:

@@ -1,1 +1,4 @@
-"""A table: its description, its sources, its counts, and what is private of its description."""
+"""Tables: description, sources and counts.
+
+Also what is private of a table's description.
+"""

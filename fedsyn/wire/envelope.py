@@ -95,8 +95,8 @@ class SumSpec:
     def read(cls, fields: Mapping[str, Any]) -> SumSpec:
         """The facts from an envelope. Raises ProtocolError if they are malformed."""
         try:
-            given = {name: fields[name] for name in SumSpec.__dataclass_fields__}
-            spec = _SPEC.validate_json(to_json(given), strict=True)
+            facts = {name: fields[name] for name in SumSpec.__dataclass_fields__}
+            spec = _SPEC.validate_json(to_json(facts), strict=True)
         except (KeyError, TypeError, ValueError, RecursionError):
             raise ProtocolError(_MALFORMED) from None
         refuse(not 1 <= spec.length < 2**53, _MALFORMED)

@@ -126,8 +126,8 @@ class Call(Generic[R]):
 
         Raises ProtocolError as `request`.
         """
-        asked: Any = self.request  # of a sum
-        layout: Layout = asked.layout(self.contract, self.arrays)
+        request: Any = self.request  # of a sum
+        layout: Layout = request.layout(self.contract, self.arrays)
         return layout
 
     @cached_property

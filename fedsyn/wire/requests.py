@@ -155,8 +155,8 @@ class AskRequest(Request):
 
         Each is by the exponential mechanism.
         """
-        made = Release(self.name, 0, EXPONENTIAL, sensitivity, epsilon=epsilon, noise_by="each client")
-        return replace(made, count=count, argument=argument)
+        release = Release(self.name, 0, EXPONENTIAL, sensitivity, epsilon=epsilon, noise_by="each client")
+        return replace(release, count=count, argument=argument)
 
 
 class SumRequest(Request):
@@ -286,10 +286,10 @@ class Layout:
         """L, positions of a contribution."""
         return int(self.offsets[-1])
 
-    def spec(self, sigma: float, asked: int, number: int) -> SumSpec:
+    def spec(self, sigma: float, clients: int, number: int) -> SumSpec:
         """Returns the description of a sum that clients are sent."""
         facts = (self.shapes, sigma, self.sensitivity, self.count, self.signed, self.magnitude)
-        return SumSpec(*facts, max(1, asked), number)
+        return SumSpec(*facts, max(1, clients), number)
 
 
 @lru_cache(maxsize=8)  # clients of a simulation that share a process are asked for the same ones

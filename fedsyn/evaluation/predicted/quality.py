@@ -191,8 +191,8 @@ class PredictedQuality(Evaluation):
         error = self.workload_error
         if error.source == "unknown":
             return (
-                f"workload error of at least {error.low:.3g} and at most {error.high:.3g}: nothing was released of some "
-                "pairs of columns, so nobody can say more; `evaluation.federated` asks the holders"
+                f"workload error of at least {error.low:.3g} and at most {error.high:.3g}: nothing was released of "
+                "some pairs of columns, so nobody can say more; `evaluation.federated` asks the holders"
             )
         return f"predicted workload error {error.value:.3g} ({error.low:.3g} to {error.high:.3g} in nine runs of ten)"
 

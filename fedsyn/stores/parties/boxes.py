@@ -97,8 +97,8 @@ def seal_box(facts: bytes, run: bytes, partition: int, key: bytes, identity: Ide
     if len(key) != KEY or not usable_public_key(key):
         raise ProtocolError("a pad is sealed to a usable key of the crypto party")
     pair, seed, bound = KeyPair(), os.urandom(KEY), _bound(facts, run, partition)
-    own = derive(pair.agree(key), run, _PURPOSE, (STORE_VERSION, partition), (pair.public, key))
-    box = pair.public + seal(own, seed, bound)
+    box_key = derive(pair.agree(key), run, _PURPOSE, (STORE_VERSION, partition), (pair.public, key))
+    box = pair.public + seal(box_key, seed, bound)
     return seed, box + (b"" if identity is None else identity.sign(_signed(bound, box)))
 
 
@@ -125,8 +125,8 @@ def open_box(box: bytes, facts: bytes, run: bytes, partition: int, pair: KeyPair
         secret = pair.agree(inner[:KEY])
     except ProtocolError:
         raise RefusedDeal(Fault.MALFORMED) from None
-    own = derive(secret, run, _PURPOSE, (STORE_VERSION, partition), (inner[:KEY], pair.public))
-    seed = unseal(own, inner[KEY:], bound)
+    box_key = derive(secret, run, _PURPOSE, (STORE_VERSION, partition), (inner[:KEY], pair.public))
+    seed = unseal(box_key, inner[KEY:], bound)
     if seed is None:
         raise RefusedDeal(Fault.SEALED)
     return seed

@@ -198,8 +198,8 @@ def _fitting(announcement: Announcement, policy: PartyPolicy, book: PartyLedger)
     """Names the largest epsilon that this party's rest allows."""
     kind = _accounted(announcement)
     rest = min(book.budget.rho - book.spent, rho_of(policy.run_budget, kind))
-    found = largest_epsilon(rest, announcement.config.privacy.delta, kind)
-    return "" if found is None else f"; epsilon = {found:g} would fit"
+    epsilon = largest_epsilon(rest, announcement.config.privacy.delta, kind)
+    return "" if epsilon is None else f"; epsilon = {epsilon:g} would fit"
 
 
 def _accounted(announcement: Announcement) -> Kind:

@@ -131,8 +131,8 @@ class KeyHolder(RunHalf["KeptRun"]):
         signers = signers_of(config, self.host)
         if contract.store:
             self._check_store(config, signers)
-        asked = holders_of(config) if contract.store else announcement.clients
-        fewest, least = limits_of(config, asked).fewest, policy.minimum_clients
+        clients = holders_of(config) if contract.store else announcement.clients
+        fewest, least = limits_of(config, clients).fewest, policy.minimum_clients
         refuse(fewest < least, f"its policy opens nothing below {least} clients, and the run does from {fewest} on")
         stored = tuple(contract.stored.cliques) if contract.store else ()
         refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
@@ -200,14 +200,14 @@ class KeyHolder(RunHalf["KeptRun"]):
         return Encryptor(secret.ring.parameters, secret.public.public).to_bytes(pads.minus())
 
     @step
-    def choose(self, order: ChooseOrder, asked: DecryptionQuery) -> npt.NDArray[np.int64]:
-        run = self._running(order, asked)
+    def choose(self, order: ChooseOrder, query: DecryptionQuery) -> npt.NDArray[np.int64]:
+        run = self._running(order, query)
         layout, _ = run.store
         terms, limits = order.terms, self.host.policy.limits
         rows = terms.rows if run.pads is None else sum(facts.rows for facts in run.deals.values())
         plan = plan_choice(order, layout, limits, rows, bounded=False)
         noisy = self._share_of_choice(run, order, plan.noise, draws=True, noise_by=ROLES)
-        noisy += run.reader.scores(asked, terms)
+        noisy += run.reader.scores(query, terms)
         return np.array([int(np.argmax(noisy))])
 
     @step
@@ -245,12 +245,12 @@ class KeyHolder(RunHalf["KeptRun"]):
         everybody = run.config.federation.clients
         refuse(order.asked > everybody, f"a sum asks at most the run's {everybody} clients")
 
-    def _check_many(self, run: KeptRun, contributors: int, asked: int) -> None:
+    def _check_many(self, run: KeptRun, contributors: int, clients: int) -> None:
         """Refuses fewer contributors than run, noise or policy demand.
 
         Raises ProtocolError.
         """
-        fewest = limits_of(run.config, asked).fewest
+        fewest = limits_of(run.config, clients).fewest
         fewest = max(fewest, run.announcement.minimum, self.host.policy.minimum_clients)
         refuse(contributors < fewest, f"{contributors} clients are in it, and nothing is opened below {fewest}")
 
@@ -273,21 +273,21 @@ class KeyHolder(RunHalf["KeptRun"]):
         return total.view(np.int64)
 
     @step
-    def sums(self, asked: DecryptionQuery, sums: Sums) -> list[bytes]:
-        run = self._running(None, asked)
+    def sums(self, query: DecryptionQuery, sums: Sums) -> list[bytes]:
+        run = self._running(None, query)
         refuse(run.facts is None or run.config.fhe.compute == "client", "this run does not add up encrypted products")
         layout, facts = run.store
         assert run.secret is not None
-        sums.check(len(asked.starts))
+        sums.check(len(query.starts))
         room = SlotLayout(facts.cliques, layout.domain, run.secret.ring.parameters.slots)
         refuse(sums.copies * sums.length > room.ciphertexts * room.slots, "a question asks for more than a store holds")
-        brought = len(asked.ciphertexts) * room.slots  # honest sums do not overlap
-        refuse(not asked.ciphertexts or sum(asked.sizes) > brought, "a question asks for more slots than it brings")
-        return run.reader.again(asked, sums)
+        brought = len(query.ciphertexts) * room.slots  # honest sums do not overlap
+        refuse(not query.ciphertexts or sum(query.sizes) > brought, "a question asks for more slots than it brings")
+        return run.reader.again(query, sums)
 
     # What every step begins with ------------------------------------------------------------------------------------
 
-    def _running(self, order: PartyOrder | None, asked: DecryptionQuery | None) -> KeptRun:
+    def _running(self, order: PartyOrder | None, query: DecryptionQuery | None) -> KeptRun:
         run = self._begun
         if run is None:
             raise ProtocolError("no run has begun")
@@ -295,17 +295,17 @@ class KeyHolder(RunHalf["KeptRun"]):
             run.ordered.take(order)
         if isinstance(order, ChooseOrder | OpenOrder):
             refuse(run.pads is not None and not run.pads.closed, "this run's store is not whole: nothing comes out yet")
-        if asked is not None:
-            run.answer(len(asked.ciphertexts))
+        if query is not None:
+            run.answer(len(query.ciphertexts))
         return run
 
 
-def limits_of(config: RunConfig, asked: int) -> Limits:
+def limits_of(config: RunConfig, clients: int) -> Limits:
     """Returns who must contribute to a sum, and who may be corrupted.
 
-    The sum is over the `asked` clients.
+    The sum is over that many `clients`.
     """
-    return Limits.of(config.aggregation, asked, config.federation.minimum_cohort)
+    return Limits.of(config.aggregation, clients, config.federation.minimum_cohort)
 
 
 def signed_keys(agreed: bytes, public: bytes, seal: bytes) -> bytes:

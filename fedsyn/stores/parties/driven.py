@@ -136,9 +136,9 @@ class CryptoParty(Driven):
         self.enter(announcement)
         return self._said(KeyHolder.begin, announcement)
 
-    def choose(self, order: ChooseOrder, asked: DecryptionQuery) -> npt.NDArray[np.int64]:
+    def choose(self, order: ChooseOrder, query: DecryptionQuery) -> npt.NDArray[np.int64]:
         """(1,) the index; with `selector: gaussian` (m,) noisy scores."""
-        return self._said(KeyHolder.choose, order, asked)
+        return self._said(KeyHolder.choose, order, query)
 
     def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
         """Returns the marginals of the order, in pieces.
@@ -167,9 +167,9 @@ class CryptoParty(Driven):
         """The store is whole: what takes the pads off its counts, encrypted."""
         return self._said(KeyHolder.unpad)
 
-    def sums(self, asked: DecryptionQuery, sums: Sums) -> list[bytes]:
+    def sums(self, query: DecryptionQuery, sums: Sums) -> list[bytes]:
         """Linear combinations of sums of slots, encrypted again."""
-        return self._said(KeyHolder.sums, asked, sums)
+        return self._said(KeyHolder.sums, query, sums)
 
     def _said(self, step: Callable[Concatenate[KeyHolder, P], T], *arguments: P.args, **_: P.kwargs) -> T:
         (answer,) = self.take(step, [arguments])

@@ -104,9 +104,9 @@ class Inbox:
     def hang_up(self) -> None:
         """Ends the stream that fills this inbox, if there is one."""
         with self._lock:
-            self.taken, found, self._hang_up = True, self._hang_up, None
-        if found is not None:
-            found()
+            self.taken, hang_up, self._hang_up = True, self._hang_up, None
+        if hang_up is not None:
+            hang_up()
 
     def get(self, timeout: float) -> bytes:
         try:

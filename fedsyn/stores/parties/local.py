@@ -79,7 +79,7 @@ class Local(Driven):
         for thread in threads:
             thread.join()
         if errors:
-            place, error = min(errors.items(), key=lambda found: (isinstance(found[1], PartyGone), found[0]))
+            place, error = min(errors.items(), key=lambda item: (isinstance(item[1], PartyGone), item[0]))
             raise RunError(f"{self.called.format(place)}: {error}") from error
         return [results[place] for place in sorted(results)]
 

@@ -77,21 +77,21 @@ class Party(RunHalf["_Run"]):
         """
         contract = check_announcement(announcement, self.host)
         ledger = ledger_of(announcement)
-        told, nonce = digest_of(pack(Announcement, announcement)), os.urandom(_NONCE)
-        heard = self._lines.exchange(told + nonce, told + nonce, len(told) + _NONCE)
+        digest, nonce = digest_of(pack(Announcement, announcement)), os.urandom(_NONCE)
+        heard = self._lines.exchange(digest + nonce, digest + nonce, len(digest) + _NONCE)
         for sender, message in heard.items():
-            if message[: len(told)] != told:
+            if message[: len(digest)] != digest:
                 raise ProtocolError(f"the server announced different runs to this party and to {self._name(sender)}")
-        nonces = [heard[i][len(told) :] if i != self.index else nonce for i in range(PARTIES)]
+        nonces = [heard[i][len(digest) :] if i != self.index else nonce for i in range(PARTIES)]
         run = run_id(announcement, nonces)
-        own = os.urandom(KEY)
+        slot_key = os.urandom(KEY)
         # The key of slot s is drawn by party s and told to party s - 1, the only other one that holds the slot.
-        heard = self._lines.exchange(run + own, run + bytes(KEY), len(run) + KEY)
+        heard = self._lines.exchange(run + slot_key, run + bytes(KEY), len(run) + KEY)
         if any(piece[: len(run)] != run for piece in heard.values()):
             raise Cheating("the parties do not agree on the id of the run: one of them lies")
         key = heard[(self.index + 1) % PARTIES][len(run) :]
         malicious = announcement.config.aggregation.threat == "malicious"
-        session = Session(self.index, (own, key), self._lines, malicious)
+        session = Session(self.index, (slot_key, key), self._lines, malicious)
         self._enter(_Run(run, announcement, contract, ledger, session))
         return run
 
@@ -104,12 +104,12 @@ class Party(RunHalf["_Run"]):
         run = self._running()
         deals = run.deals
         entries = deals.opened(parts, self.host.pair, run.ledger.remaining, self.host.policy.limits)
-        told = digest_of(b"deal", run.state(), *(str(partition).encode() for partition in sorted(parts)))
-        before, after = deals.compared(entries, told)
+        digest = digest_of(b"deal", run.state(), *(str(partition).encode() for partition in sorted(parts)))
+        before, after = deals.compared(entries, digest)
         heard = self._lines.exchange(before, after)
         for sender, message in heard.items():
-            self._same(sender, message[: len(told)], told)
-        verdict = deals.judged(entries, heard, len(told))
+            self._same(sender, message[: len(digest)], digest)
+        verdict = deals.judged(entries, heard, len(digest))
         verdicts = {**self._lines.exchange(verdict, verdict, len(verdict)), self.index: verdict}
         return deals.taken(entries, verdicts, self._name)
 
@@ -163,13 +163,13 @@ class Party(RunHalf["_Run"]):
         All three say that they take it.
         """
         whole = pack(type(order), order)
-        told = digest_of(b"order", run.state(), whole)
-        for sender, heard in self._lines.exchange(told, told, len(told)).items():
-            self._same(sender, heard, told)
+        digest = digest_of(b"order", run.state(), whole)
+        for sender, heard in self._lines.exchange(digest, digest, len(digest)).items():
+            self._same(sender, heard, digest)
         run.history = digest_of(run.history, whole)
 
-    def _same(self, sender: int, heard: bytes, told: bytes) -> None:
-        if heard != told:
+    def _same(self, sender: int, heard: bytes, digest: bytes) -> None:
+        if heard != digest:
             raise ProtocolError(f"the server told this party something else than {self._name(sender)}")
 
     def _name(self, index: int) -> str:
@@ -325,12 +325,12 @@ class Deals:
                 entries[partition] = DealEntry(refused.fault)
         return entries
 
-    def compared(self, entries: Mapping[int, DealEntry], told: bytes) -> tuple[bytes, bytes]:
+    def compared(self, entries: Mapping[int, DealEntry], digest: bytes) -> tuple[bytes, bytes]:
         """Returns the messages to both neighbours.
 
         To the one before about this party's own slot, to the one after about its next slot.
         """
-        before, after = (told + b"".join(entry.told(slot) for entry in entries.values()) for slot in (0, 1))
+        before, after = (digest + b"".join(entry.told(slot) for entry in entries.values()) for slot in (0, 1))
         return before, after
 
     def judged(self, entries: Mapping[int, DealEntry], heard: Mapping[int, bytes], skip: int) -> bytes:
@@ -345,14 +345,14 @@ class Deals:
             slot = 0 if sender == (self.index - 1) % PARTIES else 1
             for place, entry in enumerate(entries.values()):
                 theirs = message[skip + _ENTRY * place :][:_ENTRY]
-                found = entry.fault
-                if found == Fault.NONE and theirs[0] == Fault.NONE:
-                    own = entry.told(slot)
-                    if theirs[1 : 1 + _FACTS] != own[1 : 1 + _FACTS]:
-                        found = Fault.FACTS
-                    elif theirs != own:
-                        found = Fault.SLOTS
-                verdict[place] = verdict[place] or found
+                fault = entry.fault
+                if fault == Fault.NONE and theirs[0] == Fault.NONE:
+                    ours = entry.told(slot)
+                    if theirs[1 : 1 + _FACTS] != ours[1 : 1 + _FACTS]:
+                        fault = Fault.FACTS
+                    elif theirs != ours:
+                        fault = Fault.SLOTS
+                verdict[place] = verdict[place] or fault
         return bytes(verdict)
 
     def taken(
@@ -363,19 +363,19 @@ class Deals:
         Returns why the rest was refused, by partition id.
         """
         refused = {}
-        own, after = self.total.own.copy(), self.total.next.copy()
+        own_slot, after = self.total.own.copy(), self.total.next.copy()
         for place, (partition, entry) in enumerate(entries.items()):
-            found = [(party, verdicts[party][place]) for party in range(PARTIES) if verdicts[party][place]]
-            if found:
-                party, fault = found[0]
+            faults = [(party, verdicts[party][place]) for party in range(PARTIES) if verdicts[party][place]]
+            if faults:
+                party, fault = faults[0]
                 refused[partition] = f"{name(party)}: {_sentence(fault)}"
                 continue
             assert entry.opened is not None
             shared = entry.opened.shared(self.index, self.length)
-            own += shared.own
+            own_slot += shared.own
             after += shared.next
             self.facts[partition] = entry.opened.facts
-        self.total = Shared(own, after, self.index)
+        self.total = Shared(own_slot, after, self.index)
         return refused
 
 

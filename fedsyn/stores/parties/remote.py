@@ -102,24 +102,24 @@ class Remote(Driven):
             raise RunError(f"{self.nobody}: it was not announced, or it is over")
         asks, answers = types_of(step)
         calls = [
-            self._call(index, step.__name__, messages.pack(asks, own), self.timeout)
-            for index, own in enumerate(arguments)
+            self._call(index, step.__name__, messages.pack(asks, values), self.timeout)
+            for index, values in enumerate(arguments)
         ]
         ended = queue.SimpleQueue[Any]()
         for call in calls:
             call.add_done_callback(ended.put)
         if any(ended.get().exception() is not None for _ in calls):
             self.fail(self._reason(calls))
-        found: list[T] = []
+        results: list[T] = []
         for index, call in enumerate(calls):
             try:
                 answer, self._costs[index] = messages.unpack(answers, call.result())
             except ProtocolError:
                 self.fail(f"{self._name(index)} gave a malformed answer")
-            found.append(answer)
+            results.append(answer)
         if not self._watches:
             self._watch()
-        return found
+        return results
 
     def _name(self, index: int) -> str:
         return f"{self.role} '{self.cards[index].name}' ({self.cards[index].address})"
@@ -135,7 +135,7 @@ class Remote(Driven):
 
         They are not told to end before that: then they would say that they were told.
         """
-        found, deadline = [], time.monotonic() + _MOMENT
+        failures, deadline = [], time.monotonic() + _MOMENT
         for index, call in enumerate(calls):
             try:
                 error = call.exception(timeout=max(0.0, deadline - time.monotonic()))
@@ -148,8 +148,8 @@ class Remote(Driven):
                     text = LOST
                 elif code == "DEADLINE_EXCEEDED":
                     text = f"has not answered for {self.timeout:g} seconds"
-                found.append((rank, index, code, text))
-        _, index, code, text = min(found)
+                failures.append((rank, index, code, text))
+        _, index, code, text = min(failures)
         verb = "" if code in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED") else "has ended the run: "
         return f"{self._name(index)} {verb}{text}"
 

@@ -145,9 +145,9 @@ def seal_deal(
     boxes = []
     for index, key in enumerate(keys):
         message = b"".join(dealt.seeds_of(index)) + (secret + digest if index else b"")
-        own = derive(pair.agree(key), run, _BOX, (STORE_VERSION, partition, index), (pair.public, key))
+        box_key = derive(pair.agree(key), run, _BOX, (STORE_VERSION, partition, index), (pair.public, key))
         bound = _bound(_BOX, run, partition, facts, pair.public, index, key)
-        boxes.append(facts.to_bytes() + seal(own, message, bound))
+        boxes.append(facts.to_bytes() + seal(box_key, message, bound))
     return SealedDeal(pair.public, (boxes[0], boxes[1], boxes[2]), correction)
 
 
@@ -186,9 +186,9 @@ def open_deal(part: DealPart, run: bytes, index: int, pair: KeyPair, partition: 
         secret = pair.agree(part.public)
     except (struct.error, ProtocolError):
         raise RefusedDeal(Fault.MALFORMED) from None
-    own = derive(secret, run, _BOX, (STORE_VERSION, partition, index), (part.public, pair.public))
+    box_key = derive(secret, run, _BOX, (STORE_VERSION, partition, index), (part.public, pair.public))
     bound = _bound(_BOX, run, partition, facts, part.public, index, pair.public)
-    message = unseal(own, part.box[_FACTS.size :], bound) if len(part.box) < 1024 else None
+    message = unseal(box_key, part.box[_FACTS.size :], bound) if len(part.box) < 1024 else None
     if message is None or len(message) != KEY * (2 if index == 0 else 3):
         raise RefusedDeal(Fault.BOX)
     pieces = tuple(message[i : i + KEY] for i in range(0, len(message), KEY))

@@ -390,10 +390,10 @@ class Serving(ABC):
 
 
 def _tag(context: grpc.ServicerContext) -> str:
-    found = [value for key, value in context.invocation_metadata() if key == TAG]
-    if len(found) != 1 or len(found[0]) != 32:
+    tags = [value for key, value in context.invocation_metadata() if key == TAG]
+    if len(tags) != 1 or len(tags[0]) != 32:
         raise ProtocolError("a call does not name its run")
-    return str(found[0])
+    return str(tags[0])
 
 
 class Service(Serving):

@@ -1,4 +1,6 @@
-"""One-way marginals measured at several resolutions: cells, and sums of 2, 4, 8, ... neighbouring cells.
+"""One-way marginals measured at several resolutions.
+
+The resolutions are cells, and sums of 2, 4, 8, ... neighbouring cells.
 
 Independent noise on cells adds up in ranges: the mass below a value has the noise of all cells below it. Measured at
 all resolutions under one noise, a range is the sum of a few blocks (Hay, Rastogi, Miklau & Suciu 2010, "Boosting the
@@ -26,7 +28,9 @@ _CELL_WEIGHT = 2.0
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Which sums of neighbouring cells of one attribute are measured, and how strongly.
+    """Sums of neighbouring cells to measure, and their weights.
+
+    One hierarchy belongs to one attribute.
 
     Attributes:
         size: cells of the attribute.
@@ -59,7 +63,10 @@ class Hierarchy:
 
     @classmethod
     def binary(cls, size: int, ordered: int) -> Hierarchy:
-        """Blocks of 1, 2, 4, ... cells, down to two blocks; the cells only where that is better for ranges."""
+        """Returns blocks of 1, 2, 4, ... cells, down to two blocks.
+
+        Returns the cells alone where that is better for ranges.
+        """
         if ordered < FEWEST_CELLS:
             return cls.flat(size)
         widths = tuple(1 << level for level in range((ordered - 1).bit_length()))
@@ -76,13 +83,17 @@ class Hierarchy:
 
     @property
     def sensitivity(self) -> float:
-        """L2 sensitivity of `apply`: one row is in one block of each resolution (a row without order, in one cell)."""
+        """L2 sensitivity of `apply`.
+
+        One row lies in one block of each resolution. A row without order lies in one cell.
+        """
         return math.sqrt(math.fsum(weight**2 for weight in self.weights))
 
     @property
     def noise(self) -> float:
-        """About the standard deviation of a range's answer, or of a cell's without an order, when `apply` is measured
-        with noise of its own sensitivity.
+        """Approximate standard deviation of a range's answer.
+
+        Without an order it is that of a cell's answer. `apply` is measured with noise of its own sensitivity.
 
         Least squares over L resolutions with the weights of `binary` give sqrt(L (L + 3)) / 4 for the mass below a
         value, to 15%.
@@ -91,7 +102,10 @@ class Hierarchy:
         return 1.0 if levels == 1 else math.sqrt(levels * (levels + 3)) / 4
 
     def scaled(self, factor: float) -> Hierarchy:
-        """The same blocks with weights times a factor, rounded to positive integers."""
+        """Returns these blocks with their weights times a factor.
+
+        The weights are rounded to positive integers.
+        """
         weights = tuple(float(max(1, round(weight * factor))) for weight in self.weights)
         return Hierarchy(self.size, self.ordered, self.widths, weights)
 
@@ -111,7 +125,9 @@ class Hierarchy:
 
 @dataclass(frozen=True, eq=False)
 class HierarchicalMeasurement:
-    """Noisy `Hierarchy.apply` of one attribute, divided by the weights: counts of cells and of blocks.
+    """Noisy counts of one attribute's cells and blocks.
+
+    They are `Hierarchy.apply` with noise, divided by the weights.
 
     Attributes:
         attribute: its name.
@@ -133,7 +149,10 @@ class HierarchicalMeasurement:
 
     @property
     def cells(self) -> Floats:
-        """(size,) the noisy cells alone, each with noise `cell_sigma`, independent of all else."""
+        """Noisy cells alone, (size,).
+
+        Each has noise `cell_sigma`, independent of all else.
+        """
         return self.values[: self.hierarchy.size]
 
     @property
@@ -142,8 +161,10 @@ class HierarchicalMeasurement:
 
 
 class NormalEquations:
-    """Least squares over one attribute's measurements: minimise x A x / 2 - b x, A = sum Q'Q / sigma^2, b = sum Q'y /
-    sigma^2. A, made of blocks within blocks, is never formed.
+    """Least squares over one attribute's measurements.
+
+    Minimises x A x / 2 - b x, where A = sum Q'Q / sigma^2 and b = sum Q'y / sigma^2. A consists of blocks
+    within blocks and is never formed.
     """
 
     def __init__(self, size: int) -> None:
@@ -178,12 +199,17 @@ class NormalEquations:
 
     @property
     def largest(self) -> float:
-        """A bound of A's largest eigenvalue: its largest row sum (A has no negative entry)."""
+        """Upper bound of A's largest eigenvalue.
+
+        It is A's largest row sum, because A has no negative entry.
+        """
         return float(self.times(np.ones(self.size)).max())
 
 
 def least_squares(measurements: Sequence[HierarchicalMeasurement]) -> tuple[Floats, float]:
-    """The least-variance unbiased (size,) counts of one attribute, and a bound of each cell's noise.
+    """Returns least-variance unbiased counts and a bound of their noise.
+
+    The counts are the (size,) counts of one attribute. The bound holds for each cell.
 
     Conjugate gradients, which end after about as many steps as there are resolutions; no dense matrix, and the same
     bits for every number of threads. The bound is the noise of the measured cells alone: blocks lower it by at most a

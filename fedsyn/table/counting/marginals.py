@@ -1,4 +1,6 @@
-"""Counting kernels: many marginals of one encoded table in one call, dense and sparse.
+"""Kernels that count many marginals of one table.
+
+One call counts the marginals of one encoded table, dense or sparse.
 
 A marginal of a clique holds the number of rows in each cell of the clique's sub-domain. Everything here is
 exact integer counting without noise; L1 = L2 sensitivity to one row added or removed is 1.
@@ -173,7 +175,7 @@ class PairProducts:
         self.cells = self.sizes[self._pairs].prod(axis=0)
 
     def pay(self, rows: int) -> bool:
-        """Whether they are faster than one pair after the other."""
+        """Returns whether products are faster than one pair after another."""
         alone = len(self.cells) * (_PER_PAIR + _PER_ROW * rows)
         return self.columns <= _MOST_COLUMNS and _PER_PRODUCT * rows * self._area < alone
 
@@ -185,7 +187,10 @@ class PairProducts:
 
     @cached_property
     def _blocks(self) -> tuple[Integers, Integers]:
-        """(b, 4) rows and columns of X^T X, from and to, of each block that is made; (m,) the block of each pair."""
+        """Blocks of X^T X to compute, and each pair's block.
+
+        (b, 4) holds each block's rows and columns, from and to. (m,) holds the block of each pair.
+        """
         edges = np.append(self.starts, self.columns)[[*range(0, len(self.used), _STRIP), len(self.used)]]
         strips = len(edges) - 1
         low, high = np.sort(self._pairs // _STRIP, axis=0)
@@ -200,7 +205,11 @@ class PairProducts:
 
     @cached_property
     def _at(self) -> tuple[Integers, npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(b + 1,) where each block's cells begin; (sum of `cells`,) where each is in its block, and in the result."""
+        """Places of cells in their blocks and in the result.
+
+        (b + 1,) says where each block's cells begin. Two arrays (sum of `cells`,) say where each cell is in its
+        block, and where it is in the result.
+        """
         blocks, own = self._blocks
         order = np.argsort(own, kind="stable")
         (first, second), cells = self._pairs[:, order], self.cells[order]
@@ -242,7 +251,10 @@ def _count_together(
     wanted: Sequence[int],
     results: list[np.ndarray | None],
 ) -> None:
-    """Puts the flat counts of the cliques of a small table into `results`, as many at a time as there is room for."""
+    """Puts flat counts of a small table's cliques into `results`.
+
+    Counts as many cliques at a time as there is room for.
+    """
     columns, width = np.ascontiguousarray(codes.T, dtype=np.int64), np.array(shape, dtype=np.int64)
     for length in {len(axes[i]) for i in wanted}:
         alike = [i for i in wanted if len(axes[i]) == length]
@@ -259,7 +271,9 @@ def _count_together(
 
 
 def count_blocks(blocks: Iterable[np.ndarray], domain: Domain, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
-    """`count` of a table that comes in blocks of rows, none of which is kept: see `fedsyn.table.data.encoded_blocks`.
+    """Counts a table that comes in blocks of rows.
+
+    Returns what `count` returns and keeps no block. See `fedsyn.table.data.encoded_blocks`.
 
     >>> domain = Domain(("sex", "smoker"), (2, 2))
     >>> [counted] = count_blocks([np.array([[0, 1], [1, 1]]), np.array([[0, 0]])], domain, [("sex",)])
@@ -275,7 +289,11 @@ def count_blocks(blocks: Iterable[np.ndarray], domain: Domain, cliques: Iterable
 
 
 def _chunk_of(cells: int) -> int:
-    """Number of rows to count at a time into `cells` cells: as many, or up to sixteen times as many."""
+    """Returns how many rows to count at a time.
+
+    The smallest chunk is `_CHUNK`. A larger one has at least as many rows as `cells`, and fewer than sixteen
+    times as many.
+    """
     chunk = _CHUNK
     while chunk < cells:
         chunk <<= 4
@@ -290,7 +308,10 @@ def _count_chunk(
     order: list[int],
     results: list[np.ndarray | None],
 ) -> None:
-    """Adds the counts of one chunk of rows to `results` (flat int64 arrays; None stands for zeros)."""
+    """Adds the counts of one chunk of rows to `results`.
+
+    `results` holds flat int64 arrays. None stands for zeros.
+    """
     n = codes.shape[0]
     columns: dict[tuple[int, np.dtype], np.ndarray] = {}
     prefix_axes: tuple[int, ...] = ()
@@ -345,12 +366,17 @@ def count_one_way(codes: np.ndarray, domain: Domain) -> np.ndarray:
 
 
 def split_one_way(vector: np.ndarray, domain: Domain) -> list[np.ndarray]:
-    """Cuts a concatenated vector of one-way marginals into one array (view) per attribute."""
+    """Cuts a vector of one-way marginals into one array per attribute.
+
+    The vector is their concatenation, and the arrays are views of it.
+    """
     return np.split(vector, np.cumsum(domain.shape)[:-1]) if len(domain) else []
 
 
 def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -> list[SparseMarginal]:
-    """The non-empty cells of many marginals; all cliques are counted together, so small tables cost little.
+    """Returns the non-empty cells of many marginals.
+
+    All cliques are counted together, so small tables cost little.
 
     Memory grows with rows x cliques, never with the number of cells; of a large table, with neither: what has few cells
     is counted in chunks of rows, and the rest a few cliques at a time.
@@ -375,7 +401,10 @@ def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Seque
 
 
 def groups_within(most: int, which: Sequence[int], size: Callable[[int], int]) -> Iterator[list[int]]:
-    """Runs of the given numbers whose sizes add up to at most `most` (one alone may be larger), in order."""
+    """Yields runs of numbers whose sizes add up to `most`.
+
+    The sum of a run's sizes is at most `most`, except that a single number may be larger. The order stays.
+    """
     group: list[int] = []
     held = 0
     for i in which:
@@ -389,7 +418,10 @@ def groups_within(most: int, which: Sequence[int], size: Callable[[int], int]) -
 
 
 def _sorted_cells(codes: np.ndarray, domain: Domain, axes: Sequence[Axes]) -> list[SparseMarginal]:
-    """The non-empty cells of some cliques, from the sorted cells of the rows."""
+    """Returns the non-empty cells of some cliques.
+
+    They come from the sorted cells of the rows.
+    """
     cells = np.empty((len(axes), len(codes)), dtype=np.int64)
     # Blocks of rows bound the work space of the product for large tables.
     strides = cell_strides(domain, tuple(axes))
@@ -402,7 +434,10 @@ def _sorted_cells(codes: np.ndarray, domain: Domain, axes: Sequence[Axes]) -> li
 
 @lru_cache(maxsize=8)
 def cell_strides(domain: Domain, axes: tuple[Axes, ...]) -> np.ndarray:
-    """(cliques, d) matrix that turns a row of codes into flat cell indices: float64, or int64 from 2^53 cells on."""
+    """Returns the matrix that turns codes into flat cell indices.
+
+    (cliques, d), applied to a row of codes: float64, or int64 if a clique has more than 2^53 cells.
+    """
     strides = np.zeros((len(axes), len(domain)), dtype=np.int64)
     largest = 0
     for row, clique in enumerate(axes):
@@ -417,7 +452,9 @@ def cell_strides(domain: Domain, axes: tuple[Axes, ...]) -> np.ndarray:
 
 
 def runs_of(cells: Integers) -> tuple[Integers, Integers, list[int]]:
-    """Distinct cells of each row of a (cliques, n) array, how often each stands, and where each row's begin and end.
+    """Returns each row's distinct cells, their frequencies, and each row's bounds.
+
+    The array is (cliques, n). The bounds say where each row's distinct cells begin and end.
 
     Sorts the array in place.
     """

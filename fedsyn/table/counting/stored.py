@@ -1,4 +1,7 @@
-"""Which marginals a store keeps, and where in it every other one is found."""
+"""Layout of a store's marginals.
+
+Decides which marginals a store keeps, and where in it every other one is found.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from fedsyn.domain import Clique, Domain, Integers
 
 
 def stored_cliques(cliques: Sequence[Clique], domain: Domain) -> tuple[Clique, ...]:
-    """The cliques to keep so that all of `cliques`, and every attribute, can be found: those inside no other one.
+    """Returns the cliques to keep, those inside no other one.
+
+    All of `cliques`, and every attribute, can be found in them.
 
     Marginals of the rest are sums of theirs: linear, and so free on secret shares and ciphertexts.
     """
@@ -34,13 +39,18 @@ def _holders(sets: Sequence[Collection[str]]) -> dict[str, list[int]]:
 
 
 def _fewest(holding: Mapping[str, list[int]], clique: Collection[str]) -> Sequence[int]:
-    """Positions of some cliques, among them all that contain this one: those with its rarest attribute."""
+    """Returns positions of the cliques with this one's rarest attribute.
+
+    All cliques that contain this one are among them.
+    """
     return min((holding.get(name, []) for name in clique), key=len, default=[])
 
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """What a store may be asked for in a run; public, and the same for everybody.
+    """Requests that a store may answer in a run.
+
+    They are public, and the same for everybody.
 
     Attributes:
         cliques: that may be chosen or opened, every attribute first.
@@ -56,13 +66,13 @@ class StoreFacts:
 
     @property
     def attributes(self) -> tuple[Clique, ...]:
-        """What the one opening of every attribute opens."""
+        """Cliques that the one opening of every attribute opens."""
         return tuple(clique for clique in self.cliques if len(clique) == 1)
 
 
 @dataclass(frozen=True)
 class StoredPlace:
-    """Where a marginal is found in a stored vector.
+    """Place of a marginal in a stored vector.
 
     Attributes:
         start: first cell of the stored marginal that holds it.
@@ -80,7 +90,9 @@ class StoredPlace:
 
 
 class StoredLayout:
-    """The layout of a store: some marginals, one after the other in C order.
+    """Layout of a store.
+
+    The store holds some marginals, one after the other in C order.
 
     >>> domain = Domain(("age", "sex", "smoker"), (10, 2, 3))
     >>> StoredLayout([("age", "sex"), ("smoker",)], domain).place(("sex",))
@@ -110,7 +122,9 @@ class StoredLayout:
         return self._starts[-1]
 
     def place(self, clique: Clique) -> StoredPlace:
-        """Where a marginal is found: in the smallest stored one that has its attributes.
+        """Returns the place of a marginal.
+
+        It is found in the smallest stored marginal that has its attributes.
 
         Raises:
             KeyError: no stored clique has them all.
@@ -127,7 +141,10 @@ class StoredLayout:
         return self._found[clique]
 
     def marginal(self, vector: Integers, clique: Clique) -> Integers:
-        """A marginal in its own shape, from a stored vector (L,) int64 or its share (modulo 2^64)."""
+        """Returns a marginal in its own shape.
+
+        It comes from a stored vector (L,) int64, or from a share of it (modulo 2^64).
+        """
         place = self.place(clique)
         summed: Integers = (
             vector[place.start : place.stop].reshape(place.shape).sum(axis=place.over, dtype=vector.dtype)

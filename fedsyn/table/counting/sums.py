@@ -23,7 +23,9 @@ from fedsyn.domain import Codes, Floats, Integers
 
 
 def dimensions(shape: Sequence[int]) -> int:
-    """Returns the dimension of the space of residuals, the trace of R: 0 if the parts explain everything.
+    """Returns the dimension of the space of residuals.
+
+    It is the trace of R, and 0 if the parts explain everything.
 
     >>> dimensions((2,)), dimensions((2, 2)), dimensions((3, 4)), dimensions((2, 2, 2)), dimensions((1, 5))
     (1, 1, 6, 4, 0)
@@ -34,12 +36,18 @@ def dimensions(shape: Sequence[int]) -> int:
 
 
 def cost(shape: Sequence[int]) -> float:
-    """Squared L2 norm of what one row adds to the residual; 1 for the counts themselves."""
+    """Returns the squared L2 norm that one row adds.
+
+    The row adds it to the residual. It would be 1 for the counts themselves.
+    """
     return dimensions(shape) / math.prod(shape)
 
 
 def times_cells(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """G R M of a marginal in its shape: integers of integers, at most G n in absolute value."""
+    """Returns G R M of a marginal in its shape.
+
+    Integers give integers, at most G n in absolute value.
+    """
     out: npt.NDArray[Any] = table.size * table + (table.ndim - 1) * table.sum()
     if table.ndim == 1:
         out = out - table.sum()
@@ -69,7 +77,13 @@ Groups = tuple[Codes, ...]
 
 
 def group_of_cells(groups: Sequence[Codes]) -> tuple[Integers, int]:
-    """(cells,) group of each cell of a marginal, both in C order, from those of the attributes' values; how many.
+    """Returns the group of each cell of a marginal.
+
+    Args:
+        groups: of each attribute, the group of each of its values.
+
+    Returns:
+        (cells,) group of each cell, cells and groups in C order, and the number of groups.
 
     >>> index, length = group_of_cells([np.array([0, 0, 1]), np.array([0, 1])])
     >>> index.tolist(), length
@@ -83,7 +97,10 @@ def group_of_cells(groups: Sequence[Codes]) -> tuple[Integers, int]:
 
 
 def sums_of_groups(index: Codes, values: npt.NDArray[np.number], length: int = 0) -> Floats:
-    """(groups,) sum of the values in each group, at least `length` of them."""
+    """Returns the sum of the values in each group, (groups,).
+
+    There are at least `length` sums.
+    """
     return np.bincount(index, values, length).astype(np.float64, copy=False)
 
 
@@ -91,7 +108,10 @@ def sums_of_groups(index: Codes, values: npt.NDArray[np.number], length: int = 0
 
 
 def dot(a: Floats, b: Floats) -> float:
-    """Inner product of two vectors: einsum and not BLAS, whose order of summation depends on kernel and threads."""
+    """Returns the inner product of two vectors.
+
+    Uses einsum rather than BLAS, whose order of summation depends on kernel and threads.
+    """
     return float(np.einsum("i,i->", a, b))
 
 

@@ -80,7 +80,9 @@ def all_kway(domain: Domain, k: int) -> Workload:
 
 
 def random_kway(domain: Domain, k: int, size: int | None, rng: np.random.Generator) -> Workload:
-    """`size` distinct cliques of k attributes drawn uniformly without replacement, weight 1, in domain order.
+    """Returns `size` distinct random cliques of k attributes.
+
+    They are drawn uniformly without replacement, have weight 1, and stand in domain order.
 
     Args:
         domain: attributes to draw from; fewer than k: as in `all_kway`.
@@ -113,7 +115,10 @@ def random_kway(domain: Domain, k: int, size: int | None, rng: np.random.Generat
 
 
 def subsets(items: Sequence[T], least: int = 1) -> Iterator[tuple[T, ...]]:
-    """All subsets of at least this size, in the given order, smaller ones first."""
+    """Yields all subsets of at least this size.
+
+    Items keep the given order. Smaller subsets come first.
+    """
     return itertools.chain.from_iterable(itertools.combinations(items, k) for k in range(least, len(items) + 1))
 
 
@@ -129,7 +134,9 @@ def downward_closure(cliques: Iterable[Clique], domain: Domain) -> list[Clique]:
 
 
 def candidate_weights(workload: Workload, candidates: Iterable[Clique]) -> dict[Clique, float]:
-    """AIM's weight of each candidate, w_q = sum over workload cliques r of weight_r * |q ∩ r|.
+    """Returns AIM's weight of each candidate.
+
+    w_q = sum over workload cliques r of weight_r * |q ∩ r|.
 
     The sum is linear in the attributes of q: each attribute contributes the total weight of the workload
     cliques that hold it. That makes one pass over the workload enough for any number of candidates.
@@ -157,7 +164,10 @@ MOST_CLIQUES = 250_000
 
 
 def bound_on_cliques(workload: Mapping[str, Any], columns: int) -> int:
-    """Bound on the cliques of a workload, and on how many are looked at to draw it."""
+    """Returns a bound on the cliques of a workload.
+
+    It also bounds how many are looked at to draw the workload.
+    """
     listed = workload.get("cliques")
     if isinstance(listed, list | tuple):
         return sum(2 ** min(len(one), 64) if isinstance(one, list | tuple) else 1 for one in listed)
@@ -169,7 +179,10 @@ def bound_on_cliques(workload: Mapping[str, Any], columns: int) -> int:
 
 
 def strangers_workload(node: WorkloadNode, domain: Domain) -> Workload:
-    """`build_workload` of a configuration that a stranger may have written. Raises ConfigError if it is too large."""
+    """Returns the workload of a configuration that a stranger may have written.
+
+    Works as `build_workload`, and raises ConfigError if the workload is too large.
+    """
     if bound_on_cliques(node.model_dump(), len(domain)) > MOST_CLIQUES:
         raise ConfigError(f"workload: it has more cliques than are read of a run directory ({MOST_CLIQUES:,})")
     return build_workload(node, domain)
@@ -177,7 +190,9 @@ def strangers_workload(node: WorkloadNode, domain: Domain) -> Workload:
 
 @lru_cache(maxsize=32)
 def build_workload(node: WorkloadNode, domain: Domain) -> Workload:
-    """The workload that a configuration describes, on this domain; the same on every party.
+    """Returns the workload that a configuration describes on this domain.
+
+    It is the same on every party.
 
     Raises:
         ConfigError: an explicit clique names an unknown attribute.
@@ -198,7 +213,9 @@ def build_workload(node: WorkloadNode, domain: Domain) -> Workload:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The cliques that a mechanism may select, in one order that every party shares.
+    """Cliques that a mechanism may select.
+
+    They stand in one order that every party shares.
 
     Attributes:
         cliques: downward closure of the workload, sorted by (number of attributes, domain order).

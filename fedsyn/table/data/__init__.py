@@ -1,4 +1,6 @@
-"""Tables: where they come from, how their rows are kept encoded, and how they are split.
+"""Tables: sources, encoded rows and partitions.
+
+The package says where tables come from, how their rows are kept encoded, and how they are split.
 
 `load_dataset` is the one entry to a table with its schema; `fedsyn.table.data.partition` is what a partitioner builds
 on.

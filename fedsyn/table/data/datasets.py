@@ -1,5 +1,6 @@
-"""The registry of benchmark tables: what fedsyn knows about each, from one YAML file per table in
-`registry/`.
+"""Registry of benchmark tables.
+
+It holds what fedsyn knows about each table, in one YAML file per table in `registry/`.
 
 A file holds where the table comes from, its licence, how that copy differs from the names used here, and its
 public schema. Bounds and categories are those of the table's published documentation or, where it gives none,
@@ -25,7 +26,9 @@ _FOLDER = Path(__file__).resolve().parent / "registry"
 
 
 class Origin(BaseModel):
-    """Where a table can be fetched from; exactly one of `openml`, `url`, `sklearn` and `statsmodels`.
+    """Place from which a table can be fetched.
+
+    Exactly one of `openml`, `url`, `sklearn` and `statsmodels` is set.
 
     Attributes:
         openml: OpenML's id of the data set.
@@ -57,7 +60,7 @@ class Origin(BaseModel):
 
 
 class DatasetEntry(BaseModel):
-    """What the registry knows about one table.
+    """Registry entry of one table.
 
     Attributes:
         name: the name used in configurations, and of the file in the FEDSYN_DATA folder.
@@ -93,7 +96,10 @@ class DatasetEntry(BaseModel):
         return Schema.from_dict(self.schema_data, where=f"registry entry {self.name}")
 
     def ungrouped(self) -> Schema:
-        """The schema with the raw values of grouped categories as categories of their own."""
+        """Returns the schema with raw values instead of grouped categories.
+
+        The raw values of grouped categories become categories of their own.
+        """
         data = {**self.schema_data, "columns": dict(self.schema_data["columns"])}
         for name, column in data["columns"].items():
             if column.get("groups"):
@@ -104,7 +110,9 @@ class DatasetEntry(BaseModel):
         return Schema.from_dict(data, where=f"registry entry {self.name}")
 
     def adapt(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The table with the registry's column names and values, from a copy with those of its origin.
+        """Returns the table with the registry's column names and values.
+
+        It is made from a copy with the names and values of its origin.
 
         A copy that already has them stays as it is.
         """
@@ -129,7 +137,7 @@ def dataset_names() -> list[str]:
 
 @lru_cache(maxsize=64)
 def describe(name: str) -> DatasetEntry:
-    """What the registry knows about a table.
+    """Returns the registry's entry of a table.
 
     Raises:
         ConfigError: no such name; names the nearest.

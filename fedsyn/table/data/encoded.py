@@ -42,7 +42,10 @@ from fedsyn.files import write_text
 
 
 class RowFiles:
-    """Makes such files, and keeps them until it is closed, or nobody has it any more."""
+    """Makes files without a name, and keeps them.
+
+    It keeps them until it is closed, or until nobody holds it any more.
+    """
 
     def __init__(self) -> None:
         self._open: list[int] = []
@@ -50,7 +53,9 @@ class RowFiles:
 
     @contextmanager
     def create(self, path: Path) -> Iterator[IO[bytes]]:
-        """A file to write to, for its owner alone; when it is written it can be opened at `path`.
+        """Yields a file to write to, for its owner alone.
+
+        After it is written it can be opened at `path`.
 
         What was at `path` is replaced then: who has that open keeps it.
 
@@ -83,7 +88,10 @@ class RowFiles:
 
 
 def _unnamed(folder: Path) -> int:
-    """The descriptor of an empty file in this folder's file system that stands in no folder."""
+    """Returns the descriptor of an empty file without a name.
+
+    The file is in this folder's file system and stands in no folder.
+    """
     with suppress(OSError, AttributeError):
         return os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
     number, name = tempfile.mkstemp(prefix=".unnamed-", dir=folder)
@@ -92,8 +100,10 @@ def _unnamed(folder: Path) -> int:
 
 
 def _leave_room() -> None:
-    """Lets this process have as many open files as it may at all: a file of rows stays open, and a wide open schema has
-    two for each column."""
+    """Raises the limit of open files to its maximum.
+
+    A file of rows stays open, and a wide open schema has two for each column.
+    """
     with suppress(ImportError, OSError, ValueError):
         import resource  # which not every system has
 
@@ -169,7 +179,10 @@ class EncodedTable:
 
     @classmethod
     def of_arrays(cls, codes: np.ndarray, offsets: np.ndarray, domain: Domain) -> EncodedTable:
-        """A table that came another way than by its folder: (n, d) codes, client after client, and their offsets."""
+        """Returns a table that did not come from its folder.
+
+        It takes (n, d) codes, client after client, and their offsets.
+        """
         table = cls.__new__(cls)
         table.domain, table.offsets, table._codes = domain, offsets, codes.view(np.ndarray)
         table._codes.flags.writeable = False
@@ -181,7 +194,9 @@ class EncodedTable:
         return len(self.offsets) - 1
 
     def rows(self, client: int) -> np.ndarray:
-        """(n_k, d) read-only codes of one client: a view that touches no other client's rows.
+        """Returns the read-only codes of one client, (n_k, d).
+
+        They are a view that touches no other client's rows.
 
         Raises:
             DataError: no such client.
@@ -191,7 +206,10 @@ class EncodedTable:
         return self._codes[self.offsets[client] : self.offsets[client + 1]]
 
     def pooled(self) -> np.ndarray:
-        """(n, d) read-only codes of all clients together, client after client: for evaluation and oracles."""
+        """Returns the read-only codes of all clients together, (n, d).
+
+        They stand client after client. They are for evaluation and oracles.
+        """
         return self._codes
 
 
@@ -229,7 +247,10 @@ def write_encoded(
 
 
 def _write_rows(file: IO[bytes], array: np.ndarray, parts: Sequence[np.ndarray]) -> None:
-    """The rows that `parts` name, in NumPy's format, block by block: the whole is never in memory."""
+    """Writes the rows that `parts` name, in NumPy's format.
+
+    It writes block by block, so the whole is never in memory.
+    """
     shape = (sum(len(rows) for rows in parts), *array.shape[1:])
     described = np.lib.format.header_data_from_array_1_0(array[:0])
     np.lib.format.write_array_header_1_0(file, described | {"shape": shape, "fortran_order": False})
@@ -246,7 +267,9 @@ _IN_MEMORY = 64 << 20
 
 
 class RowSpool:
-    """Rows of a known width, added in blocks and read as one array at the end.
+    """Rows of a known width that come in blocks.
+
+    They are read as one array at the end.
 
     >>> spool = RowSpool(2, np.uint8)
     >>> spool.append(np.array([[1, 2], [3, 4]])); spool.append(np.array([[5, 6]]))
@@ -283,7 +306,10 @@ class RowSpool:
             self._spill()
 
     def rows(self) -> npt.NDArray[Any]:
-        """(n, d) all rows in C order, read-only. Nothing may be added afterwards."""
+        """Returns all rows in C order, read-only, (n, d).
+
+        Nothing may be added afterwards.
+        """
         if self._file is not None and self._rows and self.columns:
             self._spill()
             self._file.flush()
@@ -316,7 +342,10 @@ class RowSpool:
 
 
 def taken(rows: npt.NDArray[Any], wanted: Flags, block: int = 1 << 18) -> npt.NDArray[Any]:
-    """The rows that a (n,) mask names, in their order, read-only and copied block by block."""
+    """Returns the rows that a (n,) mask names, read-only.
+
+    They keep their order and are copied block by block.
+    """
     spool = RowSpool(rows.shape[1], rows.dtype)
     for start in range(0, len(rows), block):
         spool.append(rows[start : start + block][wanted[start : start + block]])
@@ -324,7 +353,9 @@ def taken(rows: npt.NDArray[Any], wanted: Flags, block: int = 1 << 18) -> npt.ND
 
 
 def forget(rows: npt.NDArray[Any]) -> None:
-    """Gives back the memory of rows that were read from a spool's file; they can be read again. No other array changes.
+    """Gives back the memory of rows read from a spool's file.
+
+    The rows can be read again. No other array changes.
 
     The system would do so by itself, but late: until then the pages count as memory of the process.
     """

@@ -1,7 +1,11 @@
-"""Fetching public tables: OpenML and scikit-learn's own tables through scikit-learn, others by their address.
+"""Fetches public tables.
 
-Needs a network (except for scikit-learn's tables) and, for OpenML, scikit-learn. What was fetched is kept in
-the cache folder, whose files can all be fetched or computed again (tables, embeddings, stores of simulations).
+OpenML's tables and scikit-learn's own come through scikit-learn, those of statsmodels through
+statsmodels, others by their address.
+
+Needs a network (except for tables of scikit-learn and statsmodels) and, for OpenML, scikit-learn. What
+was fetched is kept in the cache folder, whose files can all be fetched or computed again (tables,
+embeddings, stores of simulations).
 """
 
 from __future__ import annotations
@@ -58,7 +62,9 @@ def fetch(origin: Origin, name: str) -> pd.DataFrame:
 
 
 def fetch_openml(key: str, name: str = "") -> pd.DataFrame:
-    """Fetches a table from OpenML by its id (digits) or by its name (the newest active version).
+    """Fetches a table from OpenML by its id or name.
+
+    An id consists of digits. A name stands for its newest active version.
 
     Raises:
         DataError: no scikit-learn, no network, or no such table.

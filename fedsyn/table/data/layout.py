@@ -1,4 +1,6 @@
-"""How the cells of a text file are told apart: found in its first line where nobody said it.
+"""Finds out how the cells of a text file are separated.
+
+The first line of the file shows it where nobody named it.
 
 With a schema the separator is the one by which the first line holds the schema's columns: both are public, so no row
 has a say. Without a schema, which is where a schema is drafted, the lines that follow have to agree with the first one.
@@ -51,12 +53,17 @@ class TextLayout:
         return self.file.path
 
     def options(self) -> FileOptions:
-        """What was found, so that it can be said in a configuration: what differs from a plain CSV file."""
+        """Returns the options that describe what was found.
+
+        They can be stated in a configuration, and hold what differs from a plain CSV file.
+        """
         return _with(self.file, self.separator, self.file.fell_back)
 
 
 def header_options(path: Path, options: FileOptions, columns: Sequence[str]) -> FileOptions:
-    """Returns the options with what the names of the columns add: they are public, what stands below them is not.
+    """Returns the options with what the column names add.
+
+    The names of the columns are public. The rows below them are not.
 
     Raises:
         DataError: as `layout_of`.
@@ -115,7 +122,9 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
 
 
 def require_names(path: Path, header: Sequence[str]) -> None:
-    """Refuses a first line that cannot be a header, before an error message can quote it.
+    """Refuses a first line that cannot be a header.
+
+    It does so before an error message can quote that line.
 
     Raises:
         DataError: most of its cells are numbers (and not ascending ones, such as years), or two names are the same.
@@ -145,7 +154,10 @@ def _candidates(path: Path) -> list[str]:
 
 
 def _rows(head: str, separator: str, most: int) -> list[list[str]]:
-    """Up to `most` rows of cells that are not blank lines; the last one may be cut off by the end of `head`."""
+    """Returns the first rows of cells, without blank lines.
+
+    Up to `most` + 1 rows are returned. The last one may be cut off by the end of `head`.
+    """
     reader = csv.reader(io.StringIO(head, newline=""), delimiter=separator)
     rows: list[list[str]] = []
     try:
@@ -160,12 +172,18 @@ def _rows(head: str, separator: str, most: int) -> list[list[str]]:
 
 
 def _first_cells(head: str, separator: str, rows: int = 1) -> list[str]:
-    """The names of the columns: the cells of the first line, or of several joined."""
+    """Returns the names of the columns.
+
+    They are the cells of the first line, or those of several lines joined.
+    """
     return _joined(_rows(head.removeprefix("\ufeff"), separator, rows)[:rows])
 
 
 def _joined(rows: Sequence[list[str]]) -> list[str]:
-    """The names that stand in several rows; what stands above several columns goes with each."""
+    """Returns names that stand in several rows, joined.
+
+    A cell that stands above several columns goes with each of them.
+    """
     if len(rows) < 2:
         return rows[0] if rows else []
     width = max(map(len, rows))
@@ -177,7 +195,10 @@ def _joined(rows: Sequence[list[str]]) -> list[str]:
 
 
 def _names_below(head: str, candidates: Sequence[str], columns: set[str], sheet: bool) -> dict[str, int | None] | None:
-    """The rows to skip, and those of names, by which a file has all columns; None: no such rows at its top."""
+    """Returns the rows to skip and the rows of names.
+
+    A file has all columns by them. None means that there are no such rows at its top.
+    """
     for mark in candidates:
         lines = [row for row in _rows(head, mark, _TITLE + _MOST_NAMES) if not sheet or any(row)]
         for skip, rows in product(range(_TITLE + 1), range(1, _MOST_NAMES + 1)):
@@ -192,7 +213,11 @@ def _by_names(head: str, candidates: Sequence[str], columns: Sequence[str], rows
 
 
 def _by_lines(head: str, candidates: Sequence[str]) -> str:
-    """The separator by which most lines have as many cells as the first one; of several, that of most cells."""
+    """Returns the separator that divides most lines as the first one.
+
+    A line agrees that has as many cells as the first one. If several separators do equally well, the one
+    with the most cells is returned.
+    """
     scores = {}
     for mark in candidates:
         rows = _rows(head, mark, _LINES)
@@ -206,7 +231,7 @@ def _by_lines(head: str, candidates: Sequence[str]) -> str:
 def _require_divided(
     path: Path, head: str, header: Sequence[str], separator: str, columns: Sequence[str] | None, rows: int
 ) -> None:
-    """Refuses a separator that was named, where another one divides the first line.
+    """Refuses a separator if another one divides the first line.
 
     Raises:
         DataError: names the other one.
@@ -229,7 +254,9 @@ def _require_divided(
 
 
 def _require_no_title(path: Path, head: str, candidates: Sequence[str]) -> None:
-    """Refuses a first line of one cell above lines that a separator divides alike.
+    """Refuses a first line of one cell above divided lines.
+
+    A separator divides those lines alike.
 
     Raises:
         DataError: says how many lines to skip.

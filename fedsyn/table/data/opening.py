@@ -56,7 +56,9 @@ _WINDOWS = {0xDC00 + byte: bytes([byte]).decode("cp1252", "ignore") or chr(byte)
 
 
 class TextStream(io.TextIOWrapper):
-    """The text of a stream of bytes, with line ends as they are.
+    """Text of a stream of bytes.
+
+    Line ends stay as they are.
 
     Attributes:
         fell_back: whether bytes were met that the encoding does not know, and were read as Windows-1252.
@@ -84,7 +86,9 @@ class TextStream(io.TextIOWrapper):
 
 
 class TextFile:
-    """A file of text, or a sheet of Excel as one, that can be opened several times.
+    """Text file, or sheet of Excel as text.
+
+    It can be opened several times.
 
     Args:
         path: of the file.
@@ -121,11 +125,17 @@ class TextFile:
 
     @property
     def _is_utf8(self) -> bool:
-        """Whether nobody named an encoding but that of Excel's UTF-8, and the file does not show another one."""
+        """Returns whether the file counts as UTF-8.
+
+        Nobody named an encoding other than that of Excel's UTF-8, and the file does not show another one.
+        """
         return self.options.encoding in (None, "utf-8-sig") and self.encoding in ("utf-8", "utf-8-sig")
 
     def open(self) -> io.TextIOBase:
-        """Its text from the start; close it."""
+        """Opens the text from the start.
+
+        The caller closes it.
+        """
         if self._sheet is not None:
             return io.StringIO(self._sheet, newline="")
         lenient = self._is_utf8 or self.encoding in ("cp1252", "windows-1252")
@@ -146,12 +156,14 @@ class TextFile:
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is a Parquet file, by its name."""
+    """Returns whether a file is a Parquet file, by its name."""
     return plain_name(path).suffix.lower() == ".parquet"
 
 
 def source_of(path: Path, options: FileOptions) -> Path | BinaryIO:
-    """What libraries read: the file's name, or, of a sealed file, what is in it as an open file.
+    """Returns what libraries read of a file.
+
+    It is the path, or, of a sealed file, its content as an open file.
 
     Raises:
         ConfigError: no key.
@@ -165,7 +177,10 @@ def source_of(path: Path, options: FileOptions) -> Path | BinaryIO:
 
 
 def encoding_of(head: bytes) -> str:
-    """The encoding that the first bytes of a file speak of: a byte order mark, or zeros where UTF-16 has them."""
+    """Returns the encoding that a file's first bytes show.
+
+    They show it by a byte order mark, or by zeros where UTF-16 has them. Otherwise it is UTF-8.
+    """
     for mark, name in _BOMS.items():
         if head.startswith(mark):
             return name
@@ -177,7 +192,10 @@ def encoding_of(head: bytes) -> str:
 
 
 def _zip(source: Path | BinaryIO) -> IO[bytes]:
-    """The one file of an archive, not counting what macOS adds to archives."""
+    """Opens the one file of an archive.
+
+    Files that macOS adds to archives do not count.
+    """
     archive = zipfile.ZipFile(source)
     members = [
         entry
@@ -217,7 +235,9 @@ _NAMED = 10
 def sheet_as_text(
     path: Path, source: Path | BinaryIO, sheet: str | int | None, skip: int = 0, header: int = 1
 ) -> tuple[str, str | None]:
-    """A sheet as CSV (`,`, UTF-8), and a sentence if it was chosen among several.
+    """Returns a sheet as CSV (`,`, UTF-8), and a note.
+
+    The note is a sentence if the sheet was chosen among several, else None.
 
     Dates and times come in ISO, a number in a format of zeros only (`00000`) with its leading zeros, an error as its
     text (`#N/A`), a formula as the value that Excel kept.
@@ -264,7 +284,10 @@ def _chosen(path: Path, names: list[str], sheet: str | int | None) -> str:
 
 
 def _text(sheet: Any, skip: int, header: int) -> str:
-    """The rows of a sheet as CSV, without empty ones at the end and empty cells right of the last name."""
+    """Returns the rows of a sheet as CSV.
+
+    Empty rows at the end, and empty cells right of the last name, are left out.
+    """
     out, width, blank = io.StringIO(), 0, 0
     names: list[list[str]] = []  # until all rows of names are there
     writer = csv.writer(out, lineterminator="\n")

@@ -1,4 +1,7 @@
-"""What a person may say about a file: `data.options` of a configuration, and the options of `fedsyn schema draft`."""
+"""Options with which a person describes a file.
+
+They are `data.options` of a configuration, and the options of `fedsyn schema draft`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ _NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 
 
 class FileOptions(BaseModel):
-    """How a file is read. What is left out is found in the file (`fedsyn.table.data.layout` says how), and said.
+    """Options that say how a file is read.
+
+    Options that are left out are found in the file, as `fedsyn.table.data.layout` describes, and a
+    message says so.
 
     >>> FileOptions.of({"separator": "tab"}).separator
     '\\t'
@@ -117,7 +123,9 @@ class FileOptions(BaseModel):
 
 
 def written_as(options: Mapping[str, Any], schema: Any) -> FileOptions:
-    """Returns how a CSV file of a run is written: as its input, by what the configuration says of that.
+    """Returns the layout in which a run writes a CSV file.
+
+    It is that of the run's input, by what the configuration says of the input.
 
     In UTF-8 if the encoding lacks a letter of the schema.
 
@@ -137,7 +145,10 @@ def written_as(options: Mapping[str, Any], schema: Any) -> FileOptions:
 
 
 def shown_layout(options: Mapping[str, Any], schema: Any) -> str:
-    """Returns how a CSV file of a run is written, in words; empty for commas, UTF-8 and decimal points."""
+    """Returns the layout of a run's CSV file, in words.
+
+    The text is empty for commas, UTF-8 and decimal points.
+    """
     written, asked = written_as(options, schema), options.get("encoding")
     words = [f"{shown(written.separator)} between the cells"] if written.separator not in (None, ",") else []
     if written.encoding not in (None, "utf-8"):

@@ -1,4 +1,6 @@
-"""What every partitioner is: its input, the rules that its result keeps, and the repair of small clients.
+"""Base of all partitioners.
+
+It defines their input, the rules that their result keeps, and the repair of small clients.
 
 A partitioner splits one encoded table into the tables of K simulated clients. It exists for simulations only:
 in a deployment the data holders bring their own rows. Randomness therefore comes from a seeded
@@ -66,7 +68,10 @@ class PartitionInput:
 
 
 class Partitioner(BaseModel, ABC):
-    """Base class: the fields of a subclass are the options that the configuration may set."""
+    """Base class of partitioners.
+
+    The fields of a subclass are the options that the configuration may set.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: ClassVar[str]
@@ -98,18 +103,27 @@ class Partitioner(BaseModel, ABC):
 
     @classmethod
     def with_options(cls, name: str, options: Mapping[str, Any]) -> Self:
-        """The partitioner with these options; ConfigError names a wrong one, with the nearest valid key."""
+        """Returns the partitioner with these options.
+
+        Raises ConfigError for a wrong option, with the nearest valid key.
+        """
         from fedsyn.config import parse_options
 
         return parse_options(cls, dict(options), f"federation.partition ({name})")
 
     @abstractmethod
     def assign(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """The split itself: `split` has checked 1 <= clients <= rows, and sorts and checks the result."""
+        """Assigns the rows to the clients.
+
+        `split` has checked 1 <= clients <= rows, and sorts and checks the result.
+        """
 
 
 def check_partition(parts: Sequence[np.ndarray], rows: int, clients: int) -> None:
-    """Raises DataError unless `parts` are one for each client, none empty, and hold each row once."""
+    """Refuses parts that are not a partition of the rows.
+
+    Raises DataError unless `parts` are one for each client, none of them empty, and hold each row once.
+    """
     if len(parts) != clients:
         raise DataError(f"a partition into {clients} clients has {len(parts)} parts")
     held = np.zeros(rows, dtype=np.int64)
@@ -127,14 +141,20 @@ def check_partition(parts: Sequence[np.ndarray], rows: int, clients: int) -> Non
 
 
 def group_rows(assignment: np.ndarray, clients: int) -> list[np.ndarray]:
-    """The rows of each client, ascending, from the (n,) client index of each row; parts may be empty."""
+    """Returns the rows of each client, ascending.
+
+    They come from the (n,) client index of each row. Parts may be empty.
+    """
     order = np.argsort(assignment, kind="stable")
     edges = np.cumsum(np.bincount(assignment, minlength=clients))[:-1]
     return list(np.split(order, edges))
 
 
 def apportion(shares: np.ndarray, total: int) -> np.ndarray:
-    """(K,) int64 sizes that sum to `total`, proportional to `shares`, by largest remainder."""
+    """Returns sizes that sum to `total`, (K,) int64.
+
+    They are proportional to `shares`, by largest remainder.
+    """
     exact = shares / shares.sum() * total
     sizes: np.ndarray = np.floor(exact).astype(np.int64)
     order = np.argsort(sizes - exact, kind="stable")
@@ -187,7 +207,9 @@ _SLOTS = 1 << 16
 
 
 def draw_test_rows(n: int, fraction: float, rng: np.random.Generator) -> Flags:
-    """Draws a uniform random test set, in one byte a row and little more.
+    """Draws a uniform random test set.
+
+    It takes one byte a row and little more.
 
     The rows whose random numbers are the smallest; of equal numbers the earlier row. The numbers are drawn twice, block
     by block, rather than kept: the first time to see below which they are the smallest.
@@ -230,5 +252,8 @@ def draw_test_rows(n: int, fraction: float, rng: np.random.Generator) -> Flags:
 
 
 def _slot(numbers: np.ndarray) -> np.ndarray:
-    """Which of equally wide parts of [0, 1) a number lies in; exact, as their number is a power of two."""
+    """Returns the slot of [0, 1) in which each number lies.
+
+    The slots are equally wide. The result is exact, as their number is a power of two.
+    """
     return (numbers * _SLOTS).astype(np.int64)

@@ -73,7 +73,10 @@ def read_guessed(path: Path) -> pd.DataFrame:
 
 
 def require_table(path: str | Path) -> Path:
-    """The path of a file that is there and has the name of a table; DataError for any other."""
+    """Returns the path of an existing file with a table's name.
+
+    Raises DataError for any other.
+    """
     if "://" in str(path):
         raise DataError(f"{path} is an address, and fedsyn opens none: download the file, and name that")
     path = Path(path)
@@ -94,7 +97,10 @@ def require_table(path: str | Path) -> Path:
 
 
 def _require_its_name(path: Path) -> None:
-    """Refuses a file of text whose first bytes are those of another kind of file: it was given a wrong name."""
+    """Refuses a text file that starts like another kind of file.
+
+    Such a file was given a wrong name.
+    """
     if not path.name.lower().endswith(TEXTS):
         return
     with readable(path), path.open("rb") as file:
@@ -122,7 +128,10 @@ def options_for(path: Path, options: Options) -> FileOptions:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turns what pandas and pyarrow raise about a file into a DataError without the file's content."""
+    """Turns errors of pandas and pyarrow into a DataError.
+
+    The DataError holds nothing of the file's content.
+    """
     try:
         yield
     except pd.errors.EmptyDataError:
@@ -155,12 +164,18 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def reads_numbers(column: object) -> bool:
-    """Whether a column's cells are plain numbers; those of every other kind are read as text."""
+    """Returns whether a column's cells are plain numbers.
+
+    Cells of every other kind are read as text.
+    """
     return isinstance(column, BinnedColumn) and column.reads_numbers
 
 
 def say(layout: TextLayout) -> None:
-    """Logs what was found out about a text file and is not said in its options."""
+    """Logs what was found out about a text file.
+
+    What its options say already is not logged.
+    """
     found = list(layout.notes)
     if layout.file.fell_back:
         found.append("what is not UTF-8 read as Windows-1252")
@@ -169,7 +184,9 @@ def say(layout: TextLayout) -> None:
 
 
 def csv_options(layout: TextLayout, schema: Schema) -> dict[str, Any]:
-    """The options of `read_csv` by which the columns of a text file are what the schema says.
+    """Returns the options of `read_csv` that follow the schema.
+
+    With them the columns of a text file are what the schema says.
 
     Raises:
         DataError: columns of the schema are missing or doubled.
@@ -189,8 +206,9 @@ def csv_options(layout: TextLayout, schema: Schema) -> dict[str, Any]:
 
 
 def exact_floats() -> dict[str, Any]:
-    """Options that make `read_csv` read every float exactly: a number on the edge of a bin must not slip
-    below it.
+    """Returns options with which `read_csv` reads every float exactly.
+
+    A number on the edge of a bin must not slip below it.
 
     pandas 3 always does, and warns about the option that older ones need.
     """
@@ -198,7 +216,9 @@ def exact_floats() -> dict[str, Any]:
 
 
 def csv_blocks(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> Generator[pd.DataFrame]:
-    """The cells of a text file under its own header (pandas renames doubled names), `rows` at a time.
+    """Yields the cells of a text file, `rows` at a time.
+
+    They stand under the file's own header, because pandas renames doubled names.
 
     Raises:
         ParserError: a row has more cells than the header, so that its values may belong to other columns.
@@ -263,7 +283,9 @@ def encoded_blocks(path: str | Path, schema: Schema, options: Options = None, ro
 
 
 def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.DataFrame:
-    """Reads a table from a file, whole and not encoded: the cells of a text file's categories as text, or missing.
+    """Reads a table from a file, whole and not encoded.
+
+    The cells of a text file's categories come as text, or missing.
 
     Args:
         path: a text file with a header row (`.csv`, `.tsv`, `.txt`, packed or not), an Excel or a Parquet file.
@@ -294,12 +316,17 @@ def _frames(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iter
 
 
 def encode_file(path: str | Path, schema: Schema, options: Options = None) -> Codes:
-    """Returns the (n, d) read-only codes of a file. Raises DataError as `encode_open_file`."""
+    """Returns the read-only codes of a file, (n, d).
+
+    Raises DataError as `encode_open_file`.
+    """
     return encode_open_file(path, schema, options)[0]
 
 
 def encode_open_file(path: str | Path, schema: Schema, options: Options = None) -> tuple[Codes, OwnRows]:
-    """Returns a file's codes and its rows' own values in open columns, read block by block and kept in memory only.
+    """Returns a file's codes and its values in open columns.
+
+    The values are the rows' own. The file is read block by block, and the result is kept in memory only.
 
     Raises:
         DataError: as `encoded_blocks`; or the file was replaced while it was read.
@@ -315,13 +342,19 @@ def encode_open_file(path: str | Path, schema: Schema, options: Options = None) 
 
 
 def check_rows(path: Path, rows: int, known: int | None) -> None:
-    """DataError if a file did not give the rows that its end speaks of: another may have been put in its place."""
+    """Refuses a file that gave fewer or more rows than announced.
+
+    Raises DataError if the file did not give the rows that its end speaks of. Another file may have been put
+    in its place.
+    """
     if known is not None and rows != known:
         raise DataError(f"{path} is damaged, or was replaced while it was read: get the file again")
 
 
 def row_count(path: Path, options: Options = None) -> int | None:
-    """Rows of a Parquet file, which says so at its end; None for a CSV file, which has to be read.
+    """Returns the number of rows of a Parquet file.
+
+    The file says so at its end. None for any other file, such as a CSV file, which has to be read.
 
     Raises:
         DataError: not a well-formed Parquet file.
@@ -333,7 +366,10 @@ def row_count(path: Path, options: Options = None) -> int | None:
 
 
 def _next_block(path: Path, frames: Iterator[pd.DataFrame], encoder: Encoder) -> Block | None:
-    """The next block, encoded; what a library says of a cell that it cannot convert may quote it, and is left out."""
+    """Returns the next block, encoded.
+
+    A library's message about a cell that it cannot convert may quote the cell, and is left out.
+    """
     try:
         frame = next(frames, None)
         return None if frame is None else encoder.block(frame)
@@ -359,7 +395,10 @@ def _text_blocks(path: Path, schema: Schema, options: FileOptions, rows: int) ->
 
 
 def _parquet_blocks(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iterator[pd.DataFrame]:
-    """The rows of a Parquet file; text, which often repeats, as pandas' categories."""
+    """Yields the rows of a Parquet file in blocks.
+
+    Text, which often repeats, comes as pandas' categories.
+    """
     with readable(path):
         fields, source = pq.read_schema(source_of(path, options)), source_of(path, options)
         schema.require_columns(fields.names, where=str(path))
@@ -381,7 +420,10 @@ def _parquet_blocks(path: Path, schema: Schema, options: FileOptions, rows: int)
 
 
 def _batches(path: Path, file: pq.ParquetFile, group: int, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-    """One row group, batch by batch; whatever is wrong with it is said of it."""
+    """Yields one row group, batch by batch.
+
+    The error message names the row group, whatever is wrong with it.
+    """
     try:
         yield from file.iter_batches(rows, row_groups=[group], columns=columns)
     except (pa.ArrowException, OSError, EOFError, ValueError):

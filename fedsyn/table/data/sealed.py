@@ -1,4 +1,6 @@
-"""Tables that rest on disk encrypted: read block by block into memory, and never written back in the clear.
+"""Tables that rest on disk encrypted.
+
+They are read block by block into memory, and never written back in the clear.
 
 A sealed file (`rows.csv.sealed`) is a header and blocks of 64 KiB, each encrypted and authenticated by AES-256-GCM
 (`cryptography`). Its key is derived from the holder's and 32 random bytes of the header (HKDF-SHA256), so no two files
@@ -38,12 +40,18 @@ def is_sealed(path: Path) -> bool:
 
 
 def plain_name(path: Path) -> Path:
-    """The name of what is in a file: without the ending of sealed ones."""
+    """Returns a file's name without the ending of sealed files.
+
+    It is the name of what is in the file.
+    """
     return path.with_suffix("") if is_sealed(path) else path
 
 
 def key_of(text: str) -> bytes:
-    """Decodes the key, of any kind, that a file holds as 64 hex digits. Raises ValueError if it is not one."""
+    """Decodes the key that a file holds as 64 hex digits.
+
+    The key may be of any kind. Raises ValueError if the text is not one.
+    """
     key = bytes.fromhex(text.strip())
     if len(key) != KEY:
         raise ValueError(f"expected {KEY} bytes, got {len(key)}")
@@ -51,7 +59,9 @@ def key_of(text: str) -> bytes:
 
 
 def read_key(path: Path) -> bytes:
-    """Reads a holder's key: 64 hex digits in a file (also one that systemd puts into /run/credentials).
+    """Reads a holder's key from a file.
+
+    The file holds 64 hex digits. It may also be one that systemd puts into /run/credentials.
 
     Raises:
         ConfigError: if there is no such file, or no key in it.
@@ -79,7 +89,10 @@ def _nonce(number: int, last: bool) -> bytes:
 
 
 def sealed_blocks(plain: io.BufferedReader, key: bytes) -> Iterator[bytes]:
-    """A sealed file's bytes, piece by piece; `plain` is buffered, and so gives whole blocks until its end."""
+    """Yields a sealed file's bytes, piece by piece.
+
+    `plain` is buffered, and so gives whole blocks until its end.
+    """
     salt = os.urandom(_SALT)
     cipher, header = _cipher(key, salt), _MAGIC + salt
     yield header
@@ -93,7 +106,9 @@ def sealed_blocks(plain: io.BufferedReader, key: bytes) -> Iterator[bytes]:
 
 
 class SealedFile(io.RawIOBase):
-    """What is in a sealed file, from any place on; only one block of it is in memory at a time.
+    """Content of a sealed file, readable from any place.
+
+    Only one block of it is in memory at a time.
 
     Args:
         path: of the file.
@@ -167,12 +182,18 @@ class SealedFile(io.RawIOBase):
 
 
 def open_sealed(path: Path, key: bytes) -> BinaryIO:
-    """What is in a sealed file, as a file; DataError as `SealedFile`, also while it is read."""
+    """Opens the content of a sealed file, as a file.
+
+    Raises DataError as `SealedFile`, also while it is read.
+    """
     return io.BufferedReader(SealedFile(path, key), _BLOCK)
 
 
 def seal_bytes(plain: bytes, key: bytes, about: bytes) -> bytes:
-    """A small file's bytes, sealed; `about` says which one it is, and must be the same to open it."""
+    """Returns a small file's bytes, sealed.
+
+    `about` says which file it is, and must be the same to open it.
+    """
     nonce, salt = os.urandom(12), os.urandom(_SALT)
     sealed: bytes = _cipher(key, salt).encrypt(nonce, plain, _MAGIC + about)
     return salt + nonce + sealed

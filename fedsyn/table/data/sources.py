@@ -111,13 +111,18 @@ def load_dataset(
 
 
 def layouts(sources: Sequence[str], schema: Schema, options: Mapping[str, Any]) -> set[FileOptions]:
-    """Returns the formats that the first lines of files show; other sources show nothing."""
+    """Returns the formats that the first lines of files show.
+
+    Other sources show nothing.
+    """
     paths = [Path(source) for source in sources if is_path(source)]
     return {header_options(path, options_for(path, options), list(schema.columns)) for path in paths}
 
 
 def source_cells(source: str, options: Mapping[str, Any] | None = None, columns: Sequence[str] | None = None) -> Cells:
-    """A source as a schema is drafted from: the cells of a file, or the values of any other.
+    """Reads a source in the form that a schema is drafted from.
+
+    Returns the cells of a file, or the values of any other source.
 
     `columns`: names of a schema, by which a file's separator is found then.
 
@@ -183,7 +188,10 @@ def _load_registered(name: str, schema: Schema | None, options: dict[str, Any]) 
 
 
 def _read_registered(path: Path, entry: DatasetEntry, schema: Schema) -> pd.DataFrame:
-    """Reads a local copy, whether it has the registry's names and values or those of the table's origin."""
+    """Reads a local copy of a registered table.
+
+    The copy has the registry's names and values, or those of the table's origin.
+    """
     try:
         return entry.adapt(read_table(path, schema))
     except DataError as error:
@@ -210,7 +218,7 @@ def _fetch_openml(source: str) -> pd.DataFrame:
 
 
 def is_path(text: str) -> bool:
-    """Whether a source is a file."""
+    """Returns whether a source is a file."""
     return any(text.lower().endswith(suffix) for suffix in SUFFIXES) or "/" in text or Path(text).is_file()
 
 
@@ -257,7 +265,9 @@ class Cells:
 def read_cells(
     path: str | Path, options: Options = None, most: int = MOST_CELLS, columns: Sequence[str] | None = None
 ) -> Cells:
-    """Reads a file, or its first rows if it has more than `most` cells. Columns without a name are left out, and said.
+    """Reads a file, or its first rows if it is large.
+
+    A file is large that has more than `most` cells. Columns without a name are left out, and a note says so.
 
     Args:
         path, options: as `read_table`.
@@ -309,13 +319,19 @@ def _text(layout: TextLayout, most: int, strict: bool) -> Cells:
 
 
 def _are_names(row: pd.Series) -> bool:
-    """Whether a row has a text in every cell, none of them a number and none twice."""
+    """Returns whether a row can hold the names of columns.
+
+    It has a text in every cell, none of them a number and none twice.
+    """
     texts = [str(cell).strip() for cell in row.tolist()]
     return all(texts) and len(set(texts)) == len(texts) and not any(parse_number(text) is not None for text in texts)
 
 
 def _has_units(frame: pd.DataFrame) -> bool:
-    """Whether the first row has no number, but a word in a column where the next twenty have numbers."""
+    """Returns whether the first row holds units.
+
+    It has no number, but a word in a column where the next twenty rows have numbers.
+    """
     cells = frame.iloc[:21].fillna("").astype(str).to_numpy()
     if len(cells) < 21 or any(parse_number(cell) is not None for cell in cells[0]):
         return False
@@ -352,7 +368,9 @@ def _parquet(path: Path, most: int, chosen: FileOptions) -> Cells:
 
 
 def _plain_names(path: Path, schema: Any) -> tuple[list[str], list[str]]:
-    """Returns the columns of a Parquet file that a table on paper could have, and those of lists, records or bytes.
+    """Returns the plain columns of a Parquet file and the others.
+
+    A table on paper could have the plain ones. The others hold lists, records or bytes.
 
     Raises:
         DataError: a column is there twice, or all hold lists, records or bytes.
@@ -408,7 +426,10 @@ class SynthFSOptions(BaseModel):
 
 
 def synthfs_schema(options: SynthFSOptions) -> Schema:
-    """The public schema: 32 equal-width bins over five standard deviations beyond the outermost means."""
+    """Returns the public schema of SynthFS.
+
+    It has 32 equal-width bins that reach five standard deviations beyond the outermost means.
+    """
     column = NumericColumn(lower=1 - _REACH, upper=options.n_zipf + _REACH, bins=32, dtype="float")
     return Schema(columns=dict.fromkeys(_names(options), column))
 

@@ -33,14 +33,20 @@ _LINES = 1 << 16
 
 
 class TableWriter(ABC):
-    """A file that grows by blocks. Several threads may `render` at once; one writes, in the blocks' order."""
+    """File that grows by blocks.
+
+    Several threads may `render` at once. One writes, in the order of the blocks.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
 
     @abstractmethod
     def render(self, codes: Codes, rng: np.random.Generator, start: int = 0) -> Any:
-        """What `write` takes of (n, d) codes, before which `start` rows stand; draws from `rng` what `decode` draws."""
+        """Renders (n, d) codes for `write`.
+
+        `start` rows stand before them. Draws from `rng` what `decode` draws.
+        """
 
     @abstractmethod
     def write(self, rendered: Any) -> None: ...
@@ -56,7 +62,9 @@ class TableWriter(ABC):
 
 
 def table_writer(path: Path | BinaryIO, schema: Schema, layout: FileOptions | None = None) -> TableWriter:
-    """The writer of a file whose name ends in `.csv` or `.parquet`; of CSV to a file that is open already.
+    """Returns the writer of a `.csv` or `.parquet` file.
+
+    The ending of the file's name decides. A file that is open already is written as CSV.
 
     `layout`: separator, encoding and decimal mark of a CSV file (`written_as`).
     """
@@ -66,7 +74,10 @@ def table_writer(path: Path | BinaryIO, schema: Schema, layout: FileOptions | No
 
 
 class CsvTable(TableWriter):
-    """A CSV file with a header row. A file that was given open stays open."""
+    """CSV file with a header row.
+
+    A file that was given open stays open.
+    """
 
     def __init__(self, path: Path | BinaryIO, schema: Schema, layout: FileOptions) -> None:
         super().__init__(schema)
@@ -105,7 +116,9 @@ def _line(values: Sequence[Any], separator: str) -> str:
 
 
 def _lines(frame: pd.DataFrame, separator: str, commas: Collection[str]) -> pa.Buffer:
-    """The bytes that `frame.to_csv` writes, without the header: Arrow joins the cells three times as fast.
+    """Returns the bytes that `frame.to_csv` writes, without the header.
+
+    Arrow joins the cells three times as fast.
 
     `commas`: columns with decimal commas.
     """
@@ -119,7 +132,10 @@ def _lines(frame: pd.DataFrame, separator: str, commas: Collection[str]) -> pa.B
 
 
 def _texts(series: pd.Series, separator: str, mark: str, alone: bool) -> pa.Array:
-    """Arrow text of the cells of a column; `alone`: the table has no other, and a row that is empty needs quotes."""
+    """Returns the cells of a column as Arrow text.
+
+    `alone` means that the table has no other column. Then a row that is empty needs quotes.
+    """
 
     def cell(value: Any) -> str:
         return _line([value], separator)[:-1] if alone else _line([value, 0], separator)[:-3]
@@ -164,7 +180,10 @@ class ArrowRows:
         return pa.string() if pa.types.is_null(kind) or pa.types.is_large_string(kind) else kind
 
     def _plain(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """A decoded table in which categories of several types are text (`encode` finds the category again)."""
+        """Returns a decoded table with mixed categories as text.
+
+        Categories of several types become text, and `encode` finds the category again.
+        """
         for name in frame:
             column = self.schema.every_column[str(name)]
             if isinstance(column, CategoricalColumn) and column.mixed:

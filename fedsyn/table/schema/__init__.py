@@ -1,4 +1,6 @@
-"""The schema: the public description of a table, and the two-way road between a table and integer codes.
+"""Public description of a table, and its encoding.
+
+The encoding is the two-way road between a table and integer codes.
 
 A schema names the columns in order and fixes, from public knowledge, which values each may hold: the
 categories of a categorical column, or the bounds and bins of a numeric one. Encoding is a total,

@@ -1,4 +1,7 @@
-"""Approving what was drafted in a schema's columns: what is left, and which categories few rows hold."""
+"""Approval of drafted columns.
+
+It says what is left to approve, and which categories few rows hold.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class How:
-    """How columns are approved.
+    """Options with which columns are approved.
 
     Attributes:
         few: rows that have to hold a category before it may be approved without a reason.
@@ -53,7 +56,9 @@ class How:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a table shows about a column, in numbers of rows and values.
+    """Facts that a table shows about a column.
+
+    They are numbers of rows and values.
 
     Attributes:
         rare: categories of the column that some rows hold, but fewer than asked for.
@@ -77,7 +82,9 @@ class Finding:
 
 
 def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str, Finding]:
-    """What a table shows about each modelled column of a schema.
+    """Returns findings about each modelled column of a schema.
+
+    Open columns are left out, because nothing of them stands in the schema yet.
 
     Args:
         schema: the `Schema` of the table.
@@ -134,7 +141,10 @@ def _absent(rows: int) -> str:
 
 
 def people(schema: Any, frame: pd.DataFrame | None = None) -> list[str]:
-    """Returns what there is to say about columns that say which person a row is of, in sentences."""
+    """Returns remarks on columns that identify persons, in sentences.
+
+    Such a column says which person a row is of.
+    """
     said = []
     for name, column in schema.aside.items():
         if getattr(column, "person", False):
@@ -148,7 +158,9 @@ def people(schema: Any, frame: pd.DataFrame | None = None) -> list[str]:
 
 
 def left(schema: Any, results: Mapping[str, Finding] | None = None, few: int = FEW_ROWS) -> dict[str, list[str]]:
-    """Column -> what still needs approval there, in words; without the columns that need none.
+    """Returns what still needs approval in each column, in words.
+
+    Columns that need none are left out.
 
     Args:
         schema: a `Schema`.
@@ -171,7 +183,10 @@ def left(schema: Any, results: Mapping[str, Finding] | None = None, few: int = F
 
 
 def not_approved(left: Mapping[str, Sequence[str]]) -> str:
-    """The refusal of a drafted schema; `left`: column -> what was read from the data and nobody approved."""
+    """Returns the refusal of a drafted schema.
+
+    `left` maps a column to what was read from the data and nobody approved.
+    """
     marks = "; ".join(f"{name}: {', '.join(items)}" for name, items in left.items())
     rare = any("rare" in items for items in left.values())
     return (
@@ -251,7 +266,10 @@ def _refusal(where: str, name: str, rare: int, few: int) -> str:
 
 
 def _private(data: dict[str, Any]) -> dict[str, Any]:
-    """A column whose bounds or categories are to be found by the run, and are not in the schema."""
+    """Returns a column without its bounds or categories.
+
+    The run is to find them, so they are not in the schema.
+    """
     out = ("lower", "upper", "bins", "bounds", "categories", "other", "groups", "ordered", "unordered", "width")
     kept = {key: value for key, value in data.items() if key not in out}
     if "categories" in data:

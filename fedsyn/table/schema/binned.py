@@ -74,7 +74,10 @@ class Within:
         return place if self._inside is None else self._inside.share(self._bin, place)
 
     def _cut(self, low: float, high: float) -> list[tuple[int, float, float]]:
-        """(bin, first number, how much) of a piece in each bin that it meets."""
+        """Cuts a piece at the edges of bins.
+
+        Returns (bin, first number, how much) for each bin that the piece meets.
+        """
         edges = self._edges
         if self._whole:
             low, stop = np.ceil(low), np.floor(high) + 1
@@ -94,7 +97,10 @@ class Within:
         return found
 
     def ends(self) -> tuple[Floats, Floats]:
-        """(bins,) the smallest and the largest number of the pieces in each bin; of a bin without any, its own."""
+        """Returns the smallest and the largest number in each bin.
+
+        Both are (bins,) and of the pieces in the bin. For a bin without any piece they are the bin's own.
+        """
         low, high = self._edges[:-1].copy(), self._edges[1:].copy()
         if self._whole:
             high -= 1
@@ -108,7 +114,9 @@ class Within:
         return low, high
 
     def draw(self, codes: Codes, uniform: Floats) -> npt.NDArray[Any]:
-        """(n,) numbers of (n,) bins, int64 where they are whole, from a number of 0 to 1 each.
+        """Draws a number in each of (n,) bins.
+
+        Each comes from a uniform number of 0 to 1. Returns (n,) numbers, int64 where they are whole.
 
         A bin that no piece meets, which a model that heeds `weights` never gives, is drawn from as a whole.
         """
@@ -171,35 +179,56 @@ class BinnedColumn(ColumnBase):
 
     @property
     def whole(self) -> bool:
-        """Whether every number is a whole one: a count of the kind's steps."""
+        """Returns whether every number is whole.
+
+        Whole numbers count the steps of the kind.
+        """
         return True
 
     @property
     def reads_numbers(self) -> bool:
-        """Whether the cells of a CSV file are plain numbers, read and written without quotes."""
+        """Returns whether a CSV file's cells are plain numbers.
+
+        Such cells are read and written without quotes.
+        """
         return False
 
     @property
     @abstractmethod
     def scale(self) -> tuple[str, Fraction]:
-        """The family of the values, and what one step is worth in the family's unit (1, or a microsecond)."""
+        """Family of the values, and the worth of one step.
+
+        A step is worth so much in the family's unit (1, or a microsecond).
+        """
 
     @property
     def middle(self) -> float:
-        """The number near which a private range is looked for most finely: zero, or of dates the begin of 2025."""
+        """Number near which a private range is searched most finely.
+
+        It is zero, or for dates the beginning of 2025.
+        """
         return 0.0
 
     @abstractmethod
     def number(self, bound: Any) -> float:
-        """The number of a bound or an edge as the schema has it; ValueError says what is expected."""
+        """Returns the number of a bound or an edge.
+
+        The bound is as the schema has it. Raises ValueError, which says what is expected.
+        """
 
     def bound(self, number: float) -> Any:
-        """Inverse of `number`: a bound or an edge as a schema has it."""
+        """Returns a number as a bound or an edge.
+
+        The bound is as a schema has it. This is the inverse of `number`.
+        """
         return int(number) if self.whole else number
 
     @property
     def reach(self) -> tuple[float | None, float | None]:
-        """Numbers beyond which no value of this kind lies, where there are such."""
+        """Numbers beyond which no value of this kind lies.
+
+        None where there is no such number.
+        """
         return None, None
 
     @abstractmethod
@@ -211,20 +240,26 @@ class BinnedColumn(ColumnBase):
         """
 
     def of_plain(self, numbers: Floats) -> Floats | None:
-        """Numbers of a column that holds plain numbers, NaN where missing; None if these are not of this kind."""
+        """Returns the numbers of a column that holds plain numbers.
+
+        They are NaN where missing. None if plain numbers are not of this kind.
+        """
         return None
 
     @abstractmethod
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
-        """(n,) numbers as values, in the dtype as it came (`stored`), or the kind's own."""
+        """Returns (n,) numbers as values.
+
+        They have the dtype as it came (`stored`), or the kind's own.
+        """
 
     @abstractmethod
     def texts(self, numbers: np.ndarray) -> list[str]:
-        """How each of some numbers is written in a CSV file."""
+        """Returns numbers as they are written in a CSV file."""
 
     @property
     def expected(self) -> str:
-        """What a cell holds, for messages: "a number"."""
+        """Words for a cell's content in messages, such as "a number"."""
         return "a number"
 
     # The bins ---------------------------------------------------------------------------------------------------------
@@ -279,7 +314,9 @@ class BinnedColumn(ColumnBase):
 
     @cached_property
     def edges(self) -> np.ndarray:
-        """(bins + 1,) float64 strictly ascending: bin i holds the numbers edges[i] <= x < edges[i + 1].
+        """Edges of the bins, (bins + 1,) float64, strictly ascending.
+
+        Bin i holds the numbers edges[i] <= x < edges[i + 1].
 
         The last bin of a column of floats also holds its upper edge; the last edge of whole numbers is upper + 1.
         """
@@ -304,7 +341,10 @@ class BinnedColumn(ColumnBase):
     # From values to codes ---------------------------------------------------------------------------------------------
 
     def parse(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> float | None:
-        """The number of one value, NaN where missing; None if it is not of this kind."""
+        """Returns the number of one value, NaN where missing.
+
+        None if the value is not of this kind.
+        """
         numbers, bad = self.parse_all([value], missing_text)
         return None if bad[0] else float(numbers[0])
 
@@ -323,13 +363,18 @@ class BinnedColumn(ColumnBase):
     # And back ---------------------------------------------------------------------------------------------------------
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator) -> pd.Series:
-        """Values drawn inside the bins of (n,) codes; one `rng.random` number a row, missing or not."""
+        """Draws values inside the bins of (n,) codes.
+
+        Takes one `rng.random` number a row, missing or not.
+        """
         return self.restored(*self.draw(codes, rng))
 
     def draw(
         self, codes: np.ndarray, rng: np.random.Generator, odds: Odds | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(n,) numbers drawn from those of each bin (float64 or int64), and a (n,) mask of the missing.
+        """Draws (n,) numbers from those of each bin.
+
+        Returns them (float64 or int64) with a (n,) mask of the missing.
 
         All are equally likely, or as `shaped` has it; `odds`: of the rows, to which numbers are linked.
         """
@@ -355,7 +400,9 @@ class BinnedColumn(ColumnBase):
         return type(self).model_validate({**self.model_dump(), "bins": bins})
 
     def bins_between(self, lower: Any, upper: Any) -> list[Any] | int:
-        """Bins for other bounds: the edges of `bins` between them, and the bounds.
+        """Returns bins for other bounds.
+
+        They are the edges of `bins` that lie between the bounds, and the bounds.
 
         Where that leaves fewer than half of the bins, most edges were for values that there are none of: then as many
         equal bins as before.
@@ -370,13 +417,18 @@ class BinnedColumn(ColumnBase):
         return self._within
 
     def drawing_within(self, pieces: Sequence[tuple[float, float]]) -> Self:
-        """The column with its draws restricted to some pieces of its numbers; its codes stay the same."""
+        """Returns the column with draws restricted to some pieces.
+
+        The pieces are ranges of its numbers. Its codes stay as they are.
+        """
         other = self.model_copy()
         other._within = Within(self.edges, self.whole, pieces, self._inside)
         return other
 
     def shaped(self, counts: Floats, lean: float = 0.0, rows: tuple[Codes, Odds] | None = None) -> Self:
-        """The column with draws inside bins as the bins' counts, which were released, suggest (`Inside`).
+        """Returns the column with draws that follow the bins' counts.
+
+        Inside bins it draws as the counts suggest, which were released (`Inside`).
 
         Args:
             counts: (codes,) records.
@@ -392,13 +444,19 @@ class BinnedColumn(ColumnBase):
         return other
 
     def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
-        """(n,) numbers as they are written to a CSV file, None where missing."""
+        """Returns (n,) numbers as they are written to a CSV file.
+
+        Missing ones are None.
+        """
         index, distinct = pd.factorize(numbers)
         table = pd.Series([*self.texts(distinct), None], dtype=text_dtype())
         return table.take(np.where(absent, len(distinct), index)).reset_index(drop=True)
 
     def labels(self) -> list[str]:
-        """What each bin starts at, in words; not the missing category."""
+        """Returns the start of each bin, in words.
+
+        The missing category has none.
+        """
         return self.texts(self.edges[:-1])
 
 
@@ -458,7 +516,10 @@ class NumericColumn(BinnedColumn):
 
 
 def numbers_of(parsed: Iterable[float | None]) -> tuple[Floats, Flags]:
-    """What `parse_all` gives, of values that were read one by one: None where one is not of the kind."""
+    """Returns the numbers of values that were read one by one.
+
+    The result has the form of `parse_all`. A value is None where it is not of the kind.
+    """
     read = list(parsed)
     bad = np.array([number is None for number in read], dtype=bool)
     return np.array([math.nan if number is None else number for number in read], dtype=np.float64), bad
@@ -467,7 +528,10 @@ def numbers_of(parsed: Iterable[float | None]) -> tuple[Floats, Flags]:
 def restored_numbers(
     numbers: np.ndarray, absent: np.ndarray, whole: bool, missing: bool, stored: str | None
 ) -> pd.Series:
-    """Plain numbers as a Series: int64, Int64 where the column may be missing, float64; or in the dtype as it came."""
+    """Returns plain numbers as a Series.
+
+    Its dtype is int64, Int64 where the column may be missing, or float64; or the dtype as it came.
+    """
     if not whole:
         values = numbers.astype(np.float64)
         values[absent] = np.nan
@@ -480,7 +544,10 @@ def restored_numbers(
 
 
 def as_stored(series: pd.Series, stored: str | None) -> pd.Series:
-    """A series in the dtype as it came, where it has room: integers with missing values may have come as floats."""
+    """Returns a series in the dtype as it came, where that fits.
+
+    Integers with missing values may have come as floats.
+    """
     if stored is None or str(series.dtype) == stored:
         return series
     try:

@@ -1,4 +1,4 @@
-"""What every column of a schema has, whatever its kind; and the columns that no model sees.
+"""Base of every kind of column, and columns that no model sees.
 
 Those are set aside: identifiers, free text, whatever else is left out. Nothing of their values is used.
 """
@@ -24,7 +24,9 @@ REMARKS = ("drafted", "approved", "public", "stored")
 
 
 class Reading(NamedTuple):
-    """How a kind of column reads every text of a column.
+    """Description of a column that a kind reads.
+
+    The kind reads every text of the column.
 
     Attributes:
         keys: of the kind, bounds included, as a schema has them.
@@ -59,7 +61,10 @@ class ColumnBase(BaseModel):
 
     @classmethod
     def reading(cls, profile: Profile) -> Reading | None:
-        """Returns how a column of this kind reads every text of a column (at least one); None if it does not."""
+        """Returns how this kind reads every text of a column.
+
+        The column has at least one text. None if the kind does not read them all.
+        """
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -71,11 +76,17 @@ class ColumnBase(BaseModel):
 
 
 class AsideColumn(ColumnBase):
-    """A column that is not modelled, and left out of the synthetic table."""
+    """Column that is not modelled.
+
+    It is left out of the synthetic table.
+    """
 
     @property
     def made(self) -> bool:
-        """Whether the synthetic table has such a column, made afresh."""
+        """Returns whether the synthetic table has such a column.
+
+        The column is then made afresh.
+        """
         return False
 
 
@@ -86,13 +97,18 @@ class DropColumn(AsideColumn):
 
 
 class TextColumn(AsideColumn):
-    """Free text, which is left out: a sentence about a person is about that person."""
+    """Free text, which is left out.
+
+    A sentence about a person is about that person.
+    """
 
     kind: Literal["text"] = "text"
 
 
 class IdentifierColumn(AsideColumn):
-    """Names, numbers and keys of persons. Never synthesised from real values: left out, or made afresh.
+    """Names, numbers and keys of persons.
+
+    They are never synthesised from real values. The column is left out, or made afresh.
 
     Attributes:
         make: 'sequence' numbers the rows from 1; 'uuid' draws random UUIDs; None leaves the column out.
@@ -112,7 +128,10 @@ class IdentifierColumn(AsideColumn):
         return self.make is not None
 
     def fresh(self, start: int, rows: int, rng: np.random.Generator) -> pd.Series:
-        """(rows,) new values, for the rows from number `start` on; draws from `rng` for UUIDs only."""
+        """Returns new values, (rows,).
+
+        They are for the rows from number `start` on. Draws from `rng` for UUIDs only.
+        """
         if self.make == "uuid":
             drawn = rng.bytes(16 * rows)
             values = [str(uuid.UUID(bytes=drawn[16 * i : 16 * i + 16], version=4)) for i in range(rows)]

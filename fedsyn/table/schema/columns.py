@@ -1,4 +1,6 @@
-"""The categorical family: a column's public values, and the encoding of its values as codes 0 .. size-1.
+"""Categorical columns.
+
+The module holds a column's public values, and the encoding of its values as codes 0 .. size-1.
 
 Codes of a categorical column: the categories in the order given, then `other` if it is not one of them, then
 the missing category. Codes of an ordered column (`fedsyn.table.schema.binned`): the bins from lowest to highest, then
@@ -128,7 +130,10 @@ class CategoricalColumn(ColumnBase):
 
     @cached_property
     def _fallback(self) -> int:
-        """The code of an unknown value that is not a number near a numeric category."""
+        """Code of an unknown value.
+
+        It does not hold for a number near a numeric category.
+        """
         other = self.other_value
         if other is not None:
             return next(code for code, value in enumerate(self.values) if same(other, value))
@@ -144,7 +149,10 @@ class CategoricalColumn(ColumnBase):
 
     @cached_property
     def _numbers(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Sorted values and their codes if every category is a number, else None."""
+        """Sorted values and their codes if all categories are numbers.
+
+        None otherwise.
+        """
         if any(isinstance(value, bool | str) for value in self.values):
             return None
         numbers = np.array([float(value) for value in self.values])
@@ -166,23 +174,35 @@ class CategoricalColumn(ColumnBase):
         return self._nearest(number)
 
     def named(self, value: Any) -> int | None:
-        """The code of one of the column's own values, as a schema or a person writes it; None: there is no such."""
+        """Returns the code of one of the column's own values.
+
+        The value is as a schema or a person writes it. None if there is no such value.
+        """
         own = {key(known): code for code, known in enumerate(self.values)}
         return next((own[form] for form in keys(value) if form in own), None)
 
     def word_of(self, value: Any) -> str | None:
-        """How a value is written, as far as categories that nobody knows yet are concerned; None: it is missing."""
+        """Returns a value's text for categories that nobody knows yet.
+
+        None if the value is missing.
+        """
         if is_missing(value):
             return None
         return written(value).strip() or None
 
     def lists(self, value: Any) -> bool:
-        """Whether a value is one of the categories, or of a group's members."""
+        """Returns whether a value is one of the categories.
+
+        Members of a group count, too.
+        """
         return any(form in self._codes for form in keys(value))
 
     @property
     def lists_numbers(self) -> bool:
-        """Whether the categories are text that is mostly numbers; codes are not."""
+        """Returns whether the categories are text that is mostly numbers.
+
+        Columns of codes return False.
+        """
         return mostly_numbers([str(value) for value in self.categories if isinstance(value, str)])
 
     def _nearest(self, number: float) -> int:
@@ -195,13 +215,19 @@ class CategoricalColumn(ColumnBase):
 
     @cached_property
     def mixed(self) -> bool:
-        """Whether the categories are of several types, of which no dtype is."""
+        """Returns whether the categories are of several types.
+
+        No dtype is of several types.
+        """
         texts = {isinstance(value, str) for value in self.values}
         flags = {isinstance(value, bool) for value in self.values}
         return len(texts) > 1 or len(flags) > 1
 
     def cells(self, codes: np.ndarray) -> pd.Series:
-        """The values of (n,) codes, in the dtype of the categories (nullable where there is a missing category)."""
+        """Returns the values of (n,) codes.
+
+        They have the dtype of the categories, nullable where there is a missing category.
+        """
         table: list[Any] = [*self.values, None] if self.missing else list(self.values)
         dtype = "float64"
         if self.mixed:
@@ -216,7 +242,10 @@ class CategoricalColumn(ColumnBase):
         return values.take(np.asarray(codes, dtype=np.intp)).reset_index(drop=True)
 
     def decode(self, codes: np.ndarray) -> pd.Series:
-        """The values of (n,) codes in the dtype as it came, or that of `cells`."""
+        """Returns the values of (n,) codes in the dtype as it came.
+
+        Without such a dtype they have that of `cells`.
+        """
         if self.stored == "category":
             return self.cells(codes).astype(pd.CategoricalDtype(list(self.values), ordered=self.ordered))
         return as_stored(self.cells(codes), self.stored)
@@ -265,7 +294,9 @@ class BooleanColumn(CategoricalColumn):
 
 
 class CodeColumn(CategoricalColumn):
-    """A column of codes, kept as they stand: leading zeros, no arithmetic (ZIP codes, ICD codes, ward numbers).
+    """Column of codes, kept as they stand.
+
+    Leading zeros stay, and there is no arithmetic (ZIP codes, ICD codes, ward numbers).
 
     Attributes:
         width: digits that every code has; whole numbers (a file's reader lost the zeros) are padded to it.
@@ -300,7 +331,10 @@ class CodeColumn(CategoricalColumn):
         return Reading({}, "named like a code") if one_width and named else None
 
     def _counted(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> Any:
-        """What of a value counts: padded to the width, cut to the leading characters."""
+        """Returns the part of a value that counts.
+
+        It is padded to the width and cut to the leading characters.
+        """
         whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
         text = f"{int(value):0{self.width}d}" if whole and self.width is not None else value
         if self.leading is None or is_missing(value, missing_text):
@@ -349,7 +383,10 @@ Column = Annotated[CategoricalColumn | BinnedColumn, _OfKind()]
 
 
 def column_dict(column: Any) -> dict[str, Any]:
-    """A column as `Schema.from_dict` takes it, without the settings that have their default value."""
+    """Returns a column as `Schema.from_dict` takes it.
+
+    Settings that have their default value are left out.
+    """
     data = column.model_dump(mode="json", exclude_defaults=True)
     remarks = {remark: data.pop(remark) for remark in REMARKS if remark in data}
     remarks |= {"approved": column.approved} if column.drafted and column.kind not in ASIDE else {}

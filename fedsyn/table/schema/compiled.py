@@ -40,7 +40,7 @@ _DAY = Fraction(86_400_000_000)
 
 
 class ComputedColumn(ABC):
-    """How one column is computed from others."""
+    """Computation of one column from others."""
 
     name: str
 
@@ -53,7 +53,7 @@ class ComputedColumn(ABC):
         return np.asarray(numbers == expected)
 
     def broken(self, rows: DrawnRows) -> Flags:
-        """(n,) where a column that is there already differs from what it should be."""
+        """Returns where an existing column differs from the computed one, (n,)."""
         made = DrawnRows(dict(rows.codes), dict(rows.drawn))
         self.add(made)
         if self.name not in made.drawn:
@@ -63,7 +63,7 @@ class ComputedColumn(ABC):
 
 
 class Computed(ComputedColumn):
-    """A sum, ready to be computed exactly: in whole steps of its column where all terms are whole.
+    """Sum, computed exactly: in whole steps where all terms are whole.
 
     Args:
         rule: what the schema says.
@@ -97,7 +97,7 @@ class Computed(ComputedColumn):
         self._require_room(column, columns)
 
     def _unit(self, grid: NumberGrid) -> Fraction:
-        """What one step of the result is worth in the terms' unit."""
+        """Returns the worth of the result's step in the terms' unit."""
         families = [self.grids[name].family for name in self.sources]
         moments = {family for family in families if family.startswith(MOMENTS)}
         left = sum(sign for (sign, _), family in zip(self.rule.terms, families, strict=True) if family in moments)
@@ -230,7 +230,7 @@ class Mapped(ComputedColumn):
             )
 
     def add(self, rows: DrawnRows) -> None:
-        """Computes the column: the first entry of the map that a row meets decides."""
+        """Computes the column by the first entry that a row meets."""
         source = self.rule.determines
         entry = np.full(len(rows.drawn[source][0] if source in rows.drawn else rows.codes[source]), len(self.literals))
         for at in range(len(self.literals) - 1, -1, -1):
@@ -245,12 +245,12 @@ class Mapped(ComputedColumn):
 
     @property
     def of_codes(self) -> np.ndarray:
-        """(codes,) what it makes of each code of its source: of a bin across two entries, the first."""
+        """Value of each source code, (codes,). A bin's first entry decides."""
         entries = [literal.possible for literal in self.literals]
         return np.asarray(self.answers[np.stack([*entries, np.ones(self.source.size, bool)]).argmax(axis=0)])
 
     def traced(self, literal: Literal) -> Literal | None:
-        """A condition on the column as one on its source; None where numbers of the source decide."""
+        """Restates a condition for its source, unless the source's numbers decide."""
         if any(own.intervals is not None for own in self.literals):
             return None
         rows = DrawnRows({self.rule.determines: np.arange(self.source.size)}, {})
@@ -323,7 +323,7 @@ class CompiledRules:
         return unknown
 
     def _closed(self, rule: AnyRule) -> list[Constraint]:
-        """A rule's constraints; none where it concerns an open column, though what is wrong with it already is said."""
+        """Returns a rule's constraints; none for open columns, once it is checked."""
         unknown = self._open.intersection(_named(rule))
         words = isinstance(rule, Impossible | When) and any(
             isinstance(self.columns.get(name), CategoricalColumn) or name in self.derived for name in unknown
@@ -372,7 +372,7 @@ class CompiledRules:
             raise SchemaError(f"constraint '{rule.text}': {error}") from None
 
     def traced(self, literal: Literal) -> Literal:
-        """The condition, restated for the source of a column that another one determines. Raises SchemaError."""
+        """Restates a determined column's condition for its source. Raises SchemaError."""
         while literal.name not in self.columns:
             step = next(step for step in self.steps if step.name == literal.name)
             found = step.traced(literal) if isinstance(step, Mapped) else None
@@ -435,7 +435,7 @@ class CompiledRules:
 
     @property
     def coarser(self) -> dict[str, tuple[tuple[int, ...], ...]]:
-        """Modelled column -> of each column of categories that it determines, the value for each of its codes."""
+        """Modelled column -> its codes' values in each category column it determines."""
         found: dict[str, tuple[tuple[int, ...], ...]] = {}
         known = {name: (name, np.arange(size)) for name, size in self._sizes.items()}
         for step in self.steps:
@@ -450,7 +450,7 @@ class CompiledRules:
         return tuple(self._sizes[name] for name in clique)
 
     def _add_joint(self, tables: dict[tuple[str, ...], Flags], group: Group) -> None:
-        """Adds what several constraints rule out together and none alone, on as few columns at a time as say it all."""
+        """Adds what several constraints rule out only together, on fewest columns."""
         columns = group.columns
         impossible = ~np.broadcast_to(group.possible(open_codes(columns, self._sizes)), self._shape(columns))
         known = self._known(tables, columns)
@@ -478,7 +478,7 @@ class CompiledRules:
         return out
 
     def _satisfiable(self, tables: Mapping[tuple[str, ...], Flags]) -> bool:
-        """Whether some row of codes lies in no zero: attributes are eliminated one by one."""
+        """Returns whether some row lies in no zero, by eliminating attributes."""
         left = [(set(clique), clique, ~cells) for clique, cells in tables.items()]
         while left:
             names = {name for members, _, _ in left for name in members}
@@ -506,15 +506,16 @@ class CompiledRules:
     # Decoding ---------------------------------------------------------------------------------------------------------
 
     def drawing_from(self, columns: Mapping[str, Any]) -> CompiledRules:
-        """The same rules for the same columns, whose numbers are drawn otherwise inside their bins."""
+        """Returns these rules for columns whose numbers are drawn otherwise in bins."""
         other = copy.copy(self)
         other.columns = dict(columns)
         return other
 
     def drawn(self, codes: np.ndarray, rng: np.random.Generator, odds: RowOdds | None = None) -> DrawnRows:
-        """Numbers of the ordered columns, drawn inside the bins of (n, d) codes, and codes of the others.
+        """Draws numbers inside the bins of (n, d) codes.
 
-        Column by column, as `odds` says of the rows; then constraints are settled, and what they compute is added.
+        Returns numbers of the ordered columns and codes of the others. It draws column by column, as `odds` says
+        of the rows. Then constraints are settled, and what they compute is added.
         """
         rows = DrawnRows({name: codes[:, j] for j, name in enumerate(self.columns)}, {})
         for name, column in self.columns.items():
@@ -528,7 +529,7 @@ class CompiledRules:
         return rows
 
     def settle(self, rows: DrawnRows, rng: np.random.Generator) -> None:
-        """Draws numbers anew, in place, until all constraints hold in every row whose codes are possible.
+        """Redraws numbers in place until constraints hold where codes are possible.
 
         Args:
             rows: codes of all modelled columns, and numbers inside the bins of the ordered ones.
@@ -549,7 +550,7 @@ class CompiledRules:
                     rows.drawn[name][0][left[found]] = values[found]
 
     def violations(self, rows: DrawnRows) -> dict[str, int]:
-        """Constraint -> number of rows that break it, of those constraints whose columns are there."""
+        """Counts the rows that break each constraint whose columns are there."""
         present = {*rows.codes, *rows.drawn}
         out: dict[str, int] = {}
         for rule in self.rules:

@@ -49,7 +49,10 @@ class NumberGrid:
     drawn: bool
 
     def value(self, number: npt.ArrayLike) -> Floats:
-        """Numbers in the family's unit, correctly rounded: equal values of two grids are equal floats."""
+        """Returns numbers in the family's unit, correctly rounded.
+
+        Equal values of two grids are equal floats.
+        """
         out: Floats = np.asarray(number, dtype=np.float64)
         out = out * self.unit.numerator if self.unit.numerator != 1 else out
         return out / self.unit.denominator if self.unit.denominator != 1 else out
@@ -139,7 +142,10 @@ _RANGE = re.compile(r"^(.+?)\s*\.\.\s*(.+)$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Between:
-    """A range of an ordered column; None: no bound. `above` and `below`: the bound itself is left out."""
+    """Range of an ordered column.
+
+    A bound of None means no bound. `above` and `below` leave out the bound itself.
+    """
 
     low: Any = None
     high: Any = None
@@ -148,7 +154,10 @@ class Between:
 
     @classmethod
     def read(cls, item: Any) -> list[Between] | None:
-        """The ranges that a text such as `< 16`, `!= 3` or `16..45` asks for; None for any other value."""
+        """Reads the ranges that a text asks for.
+
+        Such texts are `< 16`, `!= 3` or `16..45`. None for any other value.
+        """
         if isinstance(item, cls):
             return [item]
         text = item.strip() if isinstance(item, str) else ""
@@ -210,7 +219,10 @@ class Literal:
     null: bool = False
 
     def holds(self, rows: DrawnRows) -> Flags:
-        """(n,) whether it holds for rows: by their numbers, which may lie beyond all bins, else by their codes."""
+        """Returns whether it holds for rows, (n,).
+
+        Their numbers decide, which may lie beyond all bins, or else their codes.
+        """
         if self.intervals is None:
             return np.asarray(self.sure[rows.codes[self.name]])
         numbers, absent = rows.drawn[self.name]
@@ -221,7 +233,7 @@ class Literal:
 
 
 class Condition:
-    """What a constraint says of one column.
+    """Part of a constraint that concerns one column.
 
     Args:
         name: the column.
@@ -250,11 +262,17 @@ class Condition:
         self.intervals = united(intervals, self.grid)
 
     def literal(self, *, unless_missing: bool = False) -> Literal:
-        """The condition itself. A missing value satisfies it if null is among what it lists, or `unless_missing`."""
+        """Returns the condition as a literal.
+
+        A missing value satisfies it if null is among what it lists, or with `unless_missing`.
+        """
         return self._compiled(self.intervals, self._codes, self.null or unless_missing)
 
     def negated(self) -> Literal:
-        """Its opposite; a missing value satisfies that unless null is among what the condition lists."""
+        """Returns the opposite of the condition.
+
+        A missing value satisfies the opposite unless null is among what the condition lists.
+        """
         return self._compiled(_complement(self.intervals, self.grid), ~self._codes, not self.null)
 
     def _compiled(self, intervals: tuple[Interval, ...], codes: Flags, null: bool) -> Literal:

@@ -1,4 +1,6 @@
-"""Proposing the columns of a schema from a table: what kind each is, by its values, its dtype and its name; and why.
+"""Proposes the columns of a schema from a table.
+
+It says of which kind each column is, by its values, its dtype and its name, and why.
 
 A draft is a proposal. Everything that is read from the table is marked, whatever points at single persons is proposed
 to be left out, the bounds of everything else are rounded outward, and nothing runs before approval.
@@ -72,7 +74,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class GuessOptions:
-    """What is asked for.
+    """Options of a guess.
 
     Attributes:
         bins: of ordered columns.
@@ -92,14 +94,20 @@ class GuessOptions:
 def made(
     profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, drafted: str = "bounds", rare: int = 0
 ) -> Guess:
-    """A guess, with what was read from the data under `drafted`; `rare` where categories are held by few rows."""
+    """Returns a guess of a kind.
+
+    `drafted` holds what was read from the data. `rare` marks categories that few rows hold.
+    """
     marks = ("kind", drafted, "missing", *(("rare",) if rare else ()))
     column = kind.model_validate({**keys, "missing": profile.missing > 0, "drafted": marks})
     return Guess(column, profile.values, profile.missing / max(1, profile.rows), why, rare=rare)
 
 
 def set_aside(profile: Profile, kind: type[ColumnBase], why: str, stored: str | None = None) -> Guess:
-    """A proposal to leave a column out; of one that says which person a row is of, who may have several, a hint."""
+    """Returns a proposal to leave a column out.
+
+    It has a hint if the column says which person a row is of, who may have several.
+    """
     keys: dict[str, Any] = {"drafted": ("kind",), "stored": stored}
     hints: tuple[str, ...] = ()
     if kind is IdentifierColumn and profile.values < profile.present and vocabulary.is_person(profile.name):
@@ -110,7 +118,10 @@ def set_aside(profile: Profile, kind: type[ColumnBase], why: str, stored: str | 
 
 
 def text_guess(profile: Profile, options: GuessOptions, stored: str | None) -> Guess:
-    """Proposes a kind for a column of text, and its public-looking values. `stored`: the dtype that is to come back."""
+    """Proposes a kind for a column of text.
+
+    It also proposes the column's public-looking values. `stored` is the dtype that is to come back.
+    """
     if not profile.values:
         return set_aside(profile, DropColumn, "no row has a value", stored)
     if not options.keep:
@@ -138,7 +149,10 @@ def text_guess(profile: Profile, options: GuessOptions, stored: str | None) -> G
 
 
 def _as_numbers(profile: Profile, options: GuessOptions) -> tuple[str, ...]:
-    """What reads a column of numbers and a few words, such as `<0,5`, which then are missing; empty if nothing does."""
+    """Returns a hint on numbers among a few words.
+
+    Some words, such as `<0,5`, then are missing, and the rest reads as numbers. Empty if nothing reads it.
+    """
     rows = zip(profile.texts.to_pylist(), profile.counts.tolist(), strict=True)
     words = {text: count for text, count in rows if not mostly_numbers([text])}
     found = _more_than_text(profile.without(words), options, {}) if len(words) <= _MOST_CLASSES else None
@@ -151,7 +165,9 @@ def _as_numbers(profile: Profile, options: GuessOptions) -> tuple[str, ...]:
 
 
 def _rolled_up(profile: Profile, options: GuessOptions, keys: dict[str, Any]) -> Guess | None:
-    """Codes of too many values to list, by as many of their first characters as leave most rows a listed code.
+    """Proposes codes of too many values to list, rolled up.
+
+    They are cut to as many of their first characters as leave most rows a listed code.
 
     ICD-10 codes begin with a category of three characters, post codes with a region, of which all are listed. Where not
     even the first character does that, they are no codes that could be rolled up.
@@ -174,7 +190,10 @@ def _rolled_up(profile: Profile, options: GuessOptions, keys: dict[str, Any]) ->
 
 
 def _more_than_text(profile: Profile, options: GuessOptions, keys: dict[str, Any]) -> Guess | None:
-    """The guess of the first kind that reads the text, then of numbers; None for other text."""
+    """Returns the guess of the first kind that reads the text.
+
+    Numbers are tried after the kinds. None for other text.
+    """
     if not profile.values:
         return None
     for kind in KINDS.values():
@@ -188,7 +207,10 @@ def _more_than_text(profile: Profile, options: GuessOptions, keys: dict[str, Any
 
 
 def _reads(guess: Guess, profile: Profile) -> bool:
-    """Whether a column reads what it was guessed from; tried on some of it."""
+    """Returns whether a column reads what it was guessed from.
+
+    Tries it on some of the texts.
+    """
     if not isinstance(guess.column, BinnedColumn):
         return True
     _, bad = guess.column.parse_all(profile.tried.to_pylist(), frozenset())
@@ -196,7 +218,10 @@ def _reads(guess: Guess, profile: Profile) -> bool:
 
 
 def _aside(profile: Profile, stored: str | None) -> Guess | None:
-    """A proposal to leave the column out, where its name or its values point at persons."""
+    """Proposes to leave a column out that points at persons.
+
+    Its name or its values do. Free text is left out, too. None for any other column.
+    """
     why = (
         vocabulary.personal_by_values(profile)
         or vocabulary.personal_by_name(profile)
@@ -215,7 +240,10 @@ def _aside(profile: Profile, stored: str | None) -> Guess | None:
 def proposed(
     profile: Profile, kind: type[ColumnBase], reading: Reading, options: GuessOptions, keys: Mapping[str, Any]
 ) -> Guess:
-    """The guess that a column is of one kind; `keys`: further ones that it has."""
+    """Returns the guess that a column is of one kind.
+
+    `keys` are further keys that it has.
+    """
     if "bins" in kind.model_fields:
         return made(profile, kind, {**reading.keys, "bins": options.bins, **keys}, reading.why)
     keys = {**reading.keys, **keys}
@@ -225,7 +253,10 @@ def proposed(
 
 
 def _kept(profile: Profile) -> int:
-    """Returns how many values a draft lists, the most frequent ones: all, or of many those that enough rows hold."""
+    """Returns how many values a draft lists, the most frequent ones.
+
+    A draft lists all values, or, if there are many, those that enough rows hold.
+    """
     if profile.values <= LONG_LIST:
         return profile.values
     return min(MOST_CATEGORIES, int(np.count_nonzero(profile.counts >= vocabulary.FEW_ROWS)))
@@ -234,7 +265,10 @@ def _kept(profile: Profile) -> int:
 def _listed(
     profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, options: GuessOptions
 ) -> Guess:
-    """A guess that lists the values; of many, those that enough rows hold."""
+    """Returns a guess that lists the values.
+
+    If there are many, it lists those that enough rows hold.
+    """
     texts: list[str] = profile.texts.to_pylist()
     kept = _kept(profile)
     listed = keys.get("categories") or sorted(texts[:kept])
@@ -271,7 +305,10 @@ def quantity(profile: Profile, numbers: Written, options: GuessOptions, keys: Ma
 
 
 def typed_guess(series: pd.Series, options: GuessOptions) -> Guess | None:
-    """A guess from a dtype, or from the types of Python's objects; None for what has to be looked at like text."""
+    """Guesses from a dtype, or from the types of Python's objects.
+
+    None for what has to be looked at like text.
+    """
     dtype, present = series.dtype, series.dropna()
     objects = dtype.kind == "O" or (isinstance(dtype, pd.ArrowDtype) and dtype.type in (dt.date, dt.time))
     types = {type(value) for value in present.iloc[:1000].tolist()} if objects else set()
@@ -311,14 +348,20 @@ def typed_guess(series: pd.Series, options: GuessOptions) -> Guess | None:
 
 
 def _counted(series: pd.Series) -> Profile:
-    """A profile without texts: of values that no pattern has to be tried on."""
+    """Returns a profile without texts.
+
+    It is for values that no pattern has to be tried on.
+    """
     counts = series.value_counts(dropna=True).to_numpy()
     texts = pa.nulls(len(counts), pa.string())
     return Profile(str(series.name), len(series), int(series.isna().sum()), texts, counts)
 
 
 def _category(series: pd.Series, options: GuessOptions, keys: dict[str, Any]) -> Guess | None:
-    """A categorical dtype lists its categories; text of them may still be names."""
+    """Guesses from a categorical dtype, which lists its categories.
+
+    Categories of text may still be names.
+    """
     profile = Profile.of(series)
     if not profile.values:
         return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
@@ -370,7 +413,10 @@ def _moments(present: pd.Series) -> tuple[type[DateColumn] | type[DatetimeColumn
 
 
 def _zone(zone: Any) -> str:
-    """The name of a zone; UTC for one that has none, such as +02:00. The dtype comes back all the same."""
+    """Returns the name of a zone.
+
+    It is UTC for a zone without a name, such as +02:00. The dtype comes back all the same.
+    """
     import zoneinfo
 
     try:
@@ -396,7 +442,7 @@ def draft_columns(
     decimal: str | None = None,
     text: bool = False,
 ) -> dict[str, Guess]:
-    """Guesses what each column of a table is, to be checked by a person.
+    """Guesses each column's kind, for a person to check.
 
     The label is special: integers of few values become classes, it gets no "other", which would be one more class to
     predict, and it is kept.
@@ -449,7 +495,10 @@ def draft_columns(
 
 
 def _in_thousands(guesses: Mapping[str, Guess], frame: pd.DataFrame, options: GuessOptions) -> dict[str, Guess]:
-    """Guesses for text of three decimals each, such as 7.192, where all other decimals of a table have commas."""
+    """Guesses anew for text of three decimals each, such as 7.192.
+
+    It does so where all other decimals of a table have commas.
+    """
     decimals = {n: g.column for n, g in guesses.items() if isinstance(g.column, DecimalColumn)}
     if {column.mark for column in decimals.values() if column.places != 3} != {","}:
         return {}

@@ -1,4 +1,6 @@
-"""The bins that a draft proposes for each ordered column of a table: those that make its error least.
+"""Bins that a draft proposes for ordered columns.
+
+For each ordered column of a table they are those that make its error least.
 
 The error of a column in g bins is the L1 distance between the shares of its values in `FINEST` cells, as they are and
 as a run would have them, and has two parts:
@@ -51,7 +53,10 @@ _CHANCE = sqrt(2.0 / pi)  # mean distance from 0 of a normal number
 
 
 def resolved(columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: frozenset[str]) -> dict[str, ColumnBase]:
-    """Returns the ordered ones of a table's drafted columns, with the bins that its rows carry at `EPSILON`."""
+    """Returns drafted columns with the bins that their rows carry.
+
+    They are the ordered columns of a table, with the bins that its rows carry at `EPSILON`.
+    """
     from fedsyn.privacy.budget import PrivacyBudget  # with SciPy, which only a draft needs here
 
     modelled = sum(not isinstance(column, AsideColumn) for column in columns.values())
@@ -69,7 +74,10 @@ def resolved(columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: fr
 
 
 def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColumn:
-    """Returns the column in the bins of the least error; `noise`: of one bin, an L1 distance."""
+    """Returns the column in the bins of the least error.
+
+    `noise` is that of one bin, an L1 distance.
+    """
     low, high = column.span
     steps = high - low + 1.0 if column.whole else 1e9
     # Fewer bins are whole numbers of steps wide, all alike.
@@ -95,7 +103,10 @@ def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColum
         return equal
 
     def spread(way: BinnedColumn) -> float:
-        """How far noise and even draws take the standard deviation from that of the values, relatively."""
+        """Returns the relative error of the standard deviation.
+
+        It says how far noise and even draws take the standard deviation from that of the values.
+        """
         shares, low_, high_ = np.diff(below(way.edges)), way.edges[:-1] - centre, way.edges[1:] - centre
         noisy = _above_zero(shares, noise / _CHANCE)
         mean, square = noisy @ (low_ + high_) / 2.0, noisy @ (low_**2 + low_ * high_ + high_**2) / 3.0
@@ -107,7 +118,10 @@ def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColum
 
 
 def _above_zero(shares: Floats, sigma: float) -> Floats:
-    """Shares as they are expected to be with noise where none may be negative, of the same total."""
+    """Returns the expected shares with noise, none of them negative.
+
+    Their total stays.
+    """
     from scipy.special import ndtr
 
     z = shares / sigma
@@ -116,7 +130,10 @@ def _above_zero(shares: Floats, sigma: float) -> Floats:
 
 
 def _in_round_numbers(column: BinnedColumn) -> Iterator[BinnedColumn]:
-    """The column of numbers in bins whose edges are round: 0, 10, 20, 50, ..., 5,000, and its bounds."""
+    """Yields a column of numbers in bins with round edges.
+
+    The edges are 0, 10, 20, 50, ..., 5,000, and the column's bounds.
+    """
     low, high = column.span
     reach = max(abs(column.bound(low)), abs(column.bound(high))) if column.scale[0] == NUMBERS else 0
     if not reach:

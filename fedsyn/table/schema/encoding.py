@@ -1,4 +1,6 @@
-"""Encoding a table, whatever it is read from, block by block: the codes are those of the whole table at once.
+"""Encodes a table block by block.
+
+It does so whatever the table is read from. The codes are those of the whole table at once.
 
 Whatever a block comes from, it is a DataFrame here. Nothing is built per row: a column of few values is looked up value
 by value, and numbers go to their bins as an array. Of an open schema's open columns a block also keeps the values:
@@ -48,7 +50,10 @@ class OwnRows:
         return OwnRows(numbers, self.words, {name: places[rows] for name, places in self.index.items()})
 
     def pruned(self) -> OwnRows:
-        """The same rows with the texts that they have, and no others of the table that they are of."""
+        """Returns these rows with no texts but those that they have.
+
+        Other texts of the table that they are of are left out.
+        """
         words, index = {}, {}
         for name, known in self.words.items():
             used = np.unique(self.index[name][self.index[name] >= 0])
@@ -59,7 +64,10 @@ class OwnRows:
 
     @classmethod
     def joined(cls, parts: Sequence[OwnRows]) -> OwnRows:
-        """Parts, one below the other; of several tables, too, whose words have other numbers."""
+        """Joins parts, one below the other.
+
+        They may be of several tables, whose words have other numbers.
+        """
         if not parts:
             return NOTHING_OWN
         words: dict[str, dict[str, int]] = {name: {} for name in parts[0].words}
@@ -92,7 +100,9 @@ class Block(NamedTuple):
 
 
 class Encoder:
-    """Encodes the blocks of one table, which all have its columns. `finish` says what is wrong with the table.
+    """Encodes the blocks of one table.
+
+    All blocks have the table's columns. `finish` says what is wrong with the table.
 
     >>> import pandas as pd
     >>> from fedsyn.table.schema import NumericColumn
@@ -174,11 +184,17 @@ class Encoder:
                 raise text_in_column(name, column.kind, column.expected, bad, self.rows)
 
     def unread(self, name: str) -> int:
-        """Returns the number of rows so far that hold what a column's kind cannot read."""
+        """Returns how many rows hold unreadable values so far.
+
+        A column's kind cannot read such a value.
+        """
         return self._texts[name] + (self._flags[name] if self._numbers[name] or self._texts[name] else 0)
 
     def _categories(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> Codes:
-        """(m + 1,) the code of each value; the last entry is that of a missing value."""
+        """Returns the code of each value, (m + 1,).
+
+        The last entry is that of a missing value.
+        """
         known = self._known[name]
         codes = []
         for value in values:
@@ -191,7 +207,9 @@ class Encoder:
         return np.asarray([*codes, column.code_of(None, self.missing_text)], dtype=self.dtype)
 
     def _word_places(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> npt.NDArray[np.int32]:
-        """(m + 1,) the number of each value's text, -1 where it is missing; the last entry is that of a missing value.
+        """Returns the number of each value's text, (m + 1,).
+
+        It is -1 where the text is missing. The last entry is that of a missing value.
 
         A text that stands for a missing value is none, and neither is a blank one.
         """
@@ -202,7 +220,10 @@ class Encoder:
         return np.array([*found, -1], np.int32)
 
     def _values(self, name: str, column: BinnedColumn, source: pd.Series) -> Floats:
-        """(m,) float64 numbers, NaN where missing; counts what is not of the column's kind."""
+        """Returns float64 numbers, (m,), NaN where missing.
+
+        Counts what is not of the column's kind.
+        """
         plain = _plain_numbers(source)
         if plain is not None:
             own = column.of_plain(plain)
@@ -228,7 +249,10 @@ class Encoder:
 
 
 def _plain_numbers(series: pd.Series) -> Floats | None:
-    """The numbers of a column that holds nothing else, NaN where missing; None for any other column."""
+    """Returns the numbers of a column that holds nothing else.
+
+    They are NaN where missing. None for any other column.
+    """
     from pandas.api import types as kinds
 
     dtype = series.dtype

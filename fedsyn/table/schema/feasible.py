@@ -1,4 +1,7 @@
-"""Which rows constraints allow, seen from their codes, and how numbers are drawn inside codes so that they hold.
+"""Rows that constraints allow, and draws within them.
+
+It sees from their codes which rows constraints allow, and draws numbers inside codes so that constraints
+hold.
 
 Two sorts of constraints reach this module: clauses (one of some conditions on single columns holds) and orders (one
 column at most, or less than, another; a missing side satisfies it). A row of CODES is impossible if no numbers in its
@@ -45,11 +48,11 @@ class Clause:
         return tuple(dict.fromkeys(literal.name for literal in self.literals))
 
     def possible(self, codes: Codes) -> Flags:
-        """Whether some numbers in the codes satisfy it."""
+        """Returns whether some numbers in the codes satisfy it."""
         return reduce(np.logical_or, [literal.possible[codes[literal.name]] for literal in self.literals])
 
     def sure(self, codes: Codes) -> Flags:
-        """Whether all numbers in the codes do."""
+        """Returns whether all numbers in the codes satisfy it."""
         return reduce(np.logical_or, [literal.sure[codes[literal.name]] for literal in self.literals])
 
     def holds(self, rows: DrawnRows) -> Flags:
@@ -86,18 +89,24 @@ class ColumnOrder:
         return (self.first, self.second)
 
     def present(self, codes: Codes) -> Flags:
-        """Whether neither side is missing."""
+        """Returns whether neither side is missing."""
         a, b = (self.grids[name].absent[codes[name]] for name in self.columns)
         return np.asarray(~(a | b))
 
     def raised(self, low: Floats) -> Floats:
-        """The smallest number of the second column beside such a one of the first."""
+        """Returns the smallest number that the second column may have.
+
+        `low` is the number of the first column beside it.
+        """
         a, b = (self.grids[name] for name in self.columns)
         value = a.value(low)
         return b.above(value) if self.strict else b.at_least(value)
 
     def lowered(self, high: Floats) -> Floats:
-        """The largest number of the first column beside such a one of the second."""
+        """Returns the largest number that the first column may have.
+
+        `high` is the number of the second column beside it.
+        """
         a, b = (self.grids[name] for name in self.columns)
         value = b.value(high)
         return a.below(value) if self.strict else a.at_most(value)
@@ -131,13 +140,19 @@ Constraint = Clause | ColumnOrder
 
 
 def open_codes(constraint_columns: Sequence[str], sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Each column's codes along an axis of its own, so that they broadcast to the table of all combinations."""
+    """Returns each column's codes along an axis of its own.
+
+    They broadcast to the table of all combinations.
+    """
     axes = np.ix_(*(np.arange(sizes[name]) for name in constraint_columns))
     return dict(zip(constraint_columns, axes, strict=True))
 
 
 def undecided(constraint: Constraint, sizes: Mapping[str, int]) -> set[str]:
-    """Columns whose numbers inside a bin decide a constraint that codes alone do not."""
+    """Returns the columns whose numbers decide a constraint.
+
+    Their numbers inside a bin decide it where codes alone do not.
+    """
     if prod(sizes[name] for name in constraint.columns) > MOST_CELLS:
         raise _too_wide(constraint.columns, sizes)
     codes = open_codes(constraint.columns, sizes)
@@ -173,7 +188,7 @@ class Group:
             raise _too_wide(self.columns, self.sizes)
 
     def possible(self, codes: Codes) -> Flags:
-        """Whether some numbers in the codes satisfy all of the constraints."""
+        """Returns whether some numbers in the codes satisfy all constraints."""
         shape = np.broadcast_shapes(*(np.shape(codes[name]) for name in self.columns))
         out = np.zeros(shape, dtype=bool)
         for way in product(*self._ways):
@@ -217,7 +232,10 @@ class Group:
     def _tightened(
         self, codes: Codes, way: Sequence[tuple[str, float, float] | None]
     ) -> tuple[Flags, dict[str, Floats], dict[str, Floats]]:
-        """Whether numbers are left where clauses are satisfied this way, and their smallest and largest."""
+        """Returns whether numbers are left, and their bounds.
+
+        The clauses are satisfied in the way given. The bounds are the smallest and the largest numbers left.
+        """
         low = {name: grid.low[codes[name]] for name, grid in self.grids.items()}
         high = {name: grid.high[codes[name]] for name, grid in self.grids.items()}
         fine: Flags = np.ones((), dtype=bool)
@@ -236,7 +254,10 @@ class Group:
         return fine, low, high
 
     def _propagate(self, codes: Codes, low: dict[str, Floats], high: dict[str, Floats]) -> None:
-        """Tightens bounds along the orders; as often as the longest chain is long."""
+        """Tightens bounds along the orders.
+
+        It repeats this as often as the longest chain is long.
+        """
         for _ in range(min(len(self.orders), len(self.columns))):
             for order in self.orders:
                 first, second = order.columns

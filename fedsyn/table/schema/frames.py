@@ -1,4 +1,6 @@
-"""Tables of other libraries: whatever gives Arrow's C stream comes in as a DataFrame, and goes out as it came.
+"""Tables of other libraries.
+
+Whatever gives Arrow's C stream comes in as a DataFrame, and goes out as it came.
 
 Polars frames, Arrow tables and DuckDB relations all give the stream (`__arrow_c_stream__`), and pyarrow reads it. A
 table goes out in the library that it came from. Of a DuckDB relation that is Arrow: a relation belongs to a connection
@@ -28,12 +30,14 @@ class ArrowStream(Protocol):
 
 
 def is_table(table: Any) -> bool:
-    """Whether `as_frame` can try to read it."""
+    """Returns whether `as_frame` can try to read it."""
     return isinstance(table, pd.DataFrame) or (not isinstance(table, type) and hasattr(table, "__arrow_c_stream__"))
 
 
 def as_frame(table: AnyFrame) -> pd.DataFrame:
-    """Returns a table as a DataFrame: one of pandas as it is, any other by its Arrow stream.
+    """Returns a table as a DataFrame.
+
+    A DataFrame of pandas stays as it is. Any other table is read by its Arrow stream.
 
     Raises:
         DataError: not a table.
@@ -51,7 +55,10 @@ def as_frame(table: AnyFrame) -> pd.DataFrame:
 
 
 def kind_of(table: Any) -> Kind:
-    """The library that a table came from, by its type alone; of several tables the one of all, else pandas."""
+    """Returns the library that a table came from.
+
+    Its type alone decides. For several tables it is the one of all of them, else pandas.
+    """
     if isinstance(table, list | tuple):
         kinds = {kind_of(one) for one in table}
         return kinds.pop() if len(kinds) == 1 else "pandas"
@@ -61,7 +68,10 @@ def kind_of(table: Any) -> Kind:
 
 
 def in_kind(table: pa.Table, kind: Kind) -> Any:
-    """Returns an Arrow table as a table of a library other than pandas; ordered categories are an Enum of Polars."""
+    """Returns an Arrow table as a table of another library.
+
+    The library is not pandas. Ordered categories become an Enum of Polars.
+    """
     if kind != "polars":
         return table
     polars = import_module("polars")
@@ -72,7 +82,10 @@ def in_kind(table: pa.Table, kind: Kind) -> Any:
 
 
 def frame_of_arrow(table: pa.Table) -> pd.DataFrame:
-    """A frame with the dtypes that pandas gave a table that it wrote; integers stay integers beside missing ones."""
+    """Returns an Arrow table as a DataFrame.
+
+    It has the dtypes that pandas gave a table that it wrote. Integers stay integers beside missing values.
+    """
     frame = table.to_pandas()
     for name in table.column_names:
         if table.column_names.count(name) == 1 and name in frame and is_whole(table[name].type):
@@ -81,12 +94,18 @@ def frame_of_arrow(table: pa.Table) -> pd.DataFrame:
 
 
 def series_of(column: pa.Array | pa.ChunkedArray) -> pd.Series:
-    """A column of Arrow as pandas has it; whole numbers and booleans stay such beside missing values."""
+    """Returns a column of Arrow as pandas has it.
+
+    Whole numbers and booleans stay such beside missing values.
+    """
     return column.to_pandas(types_mapper=_nullable if is_whole(column.type) and column.null_count else None)
 
 
 def is_whole(kind: pa.DataType) -> bool:
-    """Whether values are whole numbers or booleans, which pandas makes floats or objects of where some are missing."""
+    """Returns whether values are whole numbers or booleans.
+
+    Pandas makes floats or objects of them where some are missing.
+    """
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 

@@ -1,4 +1,6 @@
-"""How numbers lie inside the bins of an ordered column: densities that follow from the counts of the bins themselves.
+"""Densities of numbers inside the bins of an ordered column.
+
+They follow from the counts of the bins themselves.
 
 A bin says how many values it holds and not where. Two neighbours say more: the exponential density that gives both
 their counts has a rate, exact where the column is exponential. The rates at a bin's two edges give that inside it. At
@@ -76,14 +78,20 @@ class Inside:
         return np.asarray(np.where(index == 0, rate * place, power))
 
     def share(self, bins: Codes, place: Floats) -> Floats:
-        """(n,) share of each bin's values that lie below a place of it."""
+        """Returns the share of values below a place, (n,).
+
+        The values are those of each bin, and the place is one of that bin.
+        """
         flipped, whole = self.flipped[bins], self._whole[bins]
         below = -np.expm1(-self._risen(bins, np.where(flipped, 1.0 - place, place)))
         below = np.where(whole == 0, place, below / np.where(whole == 0, 1.0, whole))
         return np.asarray(np.clip(np.where(flipped, 1.0 - below, below), 0.0, 1.0))
 
     def place(self, bins: Codes, share: Floats) -> Floats:
-        """(n,) places, 0 to 1, below which these shares of each bin's values lie: the inverse of `share`."""
+        """Returns the places below which these shares lie, (n,).
+
+        Places go from 0 to 1, and shares are of each bin's values. This is the inverse of `share`.
+        """
         rate, index, flipped = self.rates[bins], self.indices[bins], self.flipped[bins]
         with np.errstate(divide="ignore", invalid="ignore"):
             risen = -np.log1p(-np.where(flipped, 1.0 - share, share) * self._whole[bins])
@@ -92,7 +100,9 @@ class Inside:
         return np.asarray(np.clip(found, 0.0, 1.0))
 
     def link(self, codes: Codes, odds: Odds) -> None:
-        """Links numbers to the rest of their rows from now on; `codes`, `odds`: of rows as the released model has them.
+        """Links numbers to the rest of their rows from now on.
+
+        `codes` and `odds` are of rows as the released model has them.
 
         Let F be the share of records below a value, and log P(rest of the row | value) linear in log(F / (1 - F))
         between a bin's two neighbours: in the tails that is linear in the log of the share beyond, as a logistic model
@@ -109,7 +119,10 @@ class Inside:
             self._mixture[bin_] = np.quantile(moved[bins == bin_], (np.arange(_POINTS) + 0.5) / _POINTS)
 
     def linked(self, codes: Codes, uniform: Floats, odds: Odds) -> Floats:
-        """(n,) numbers of 0 to 1, even over the rows of a bin, and by the rest of a row larger or smaller."""
+        """Returns (n,) numbers of 0 to 1, moved by their rows.
+
+        They are even over the rows of a bin. The rest of a row makes its number larger or smaller.
+        """
         from scipy.special import expit, logit  # a schema is read without SciPy
 
         if self._mixture is None:
@@ -128,7 +141,10 @@ class Inside:
         return np.where(np.isnan(found), uniform, np.minimum(found, np.nextafter(1.0, 0.0)))
 
     def _moved(self, codes: Codes, odds: Odds) -> Floats:
-        """(n,) how far the rest of a row moves its number; a share counts as that of one record at least."""
+        """Returns how far the rest of a row moves its number, (n,).
+
+        A share counts as that of one record at least.
+        """
         from scipy.special import logit, xlogy
 
         counts, last = self._counts, len(self._counts) - 1
@@ -146,7 +162,10 @@ class Inside:
 
 
 def _rates(counts: Floats, widths: Floats) -> Floats:
-    """(bins - 1,) rate of the exponential density that gives the counts of each two neighbours."""
+    """Returns rates of exponential densities, (bins - 1,).
+
+    Each density gives the counts of two neighbours.
+    """
     first, second = widths[:-1], widths[1:]
     ratio = np.log(counts[:-1] / counts[1:])
     high = _STEEPEST / np.minimum(first, second)
@@ -165,12 +184,18 @@ def _log_mass(rate: Floats, width: Floats) -> Floats:
 
 
 def _beyond(between: Floats) -> float:
-    """The rate at the outer edge of the first bin: on the line through the next two."""
+    """Returns the rate at the outer edge of the first bin.
+
+    It lies on the line through the next two rates.
+    """
     return float(2.0 * between[0] - between[1]) if len(between) > 1 else float(between[0])
 
 
 def _limited(before: Floats, after: Floats, lean: float, widths: Floats) -> Floats:
-    """Rates inside bins, in bins, from those at their edges: the mean, at most twice the smaller, none at a turn."""
+    """Returns rates inside bins, in bins, from those at their edges.
+
+    A rate is the mean of the two, at most twice the smaller, and zero at a turn.
+    """
     least = np.minimum(np.abs(before), np.abs(after))
     middle = np.where(before * after > 0, np.sign(before) * np.minimum(np.abs(before + after) / 2.0, 2.0 * least), 0.0)
     open_ = np.minimum(np.minimum(np.abs(before - after) / 2.0, least) * widths, _MOST_OPEN)
@@ -178,7 +203,10 @@ def _limited(before: Floats, after: Floats, lean: float, widths: Floats) -> Floa
 
 
 def _tail(counts: Floats, widths: Floats, lean: float) -> tuple[float, float]:
-    """Rate, in bins, and index inside the last of three bins, from their counts."""
+    """Returns rate and index inside the last of three bins.
+
+    The rate is in bins. Both follow from the counts of the bins.
+    """
     left = np.log(counts.sum() / np.cumsum(counts[::-1])[::-1][1:])  # -log of the shares beyond the inner edges
     near, far = widths[0], widths[0] + widths[1]
     low, high = _INDICES
@@ -193,5 +221,8 @@ def _tail(counts: Floats, widths: Floats, lean: float) -> tuple[float, float]:
 
 
 def _grown(index: float, left: float) -> float:
-    """How far, in scales, the tail goes until this much is left: (e^(index left) - 1) / index."""
+    """Returns how far the tail goes, in scales.
+
+    It goes until this much is left: (e^(index left) - 1) / index.
+    """
     return float(np.expm1(index * left) / index) if abs(index) > 1e-9 else left

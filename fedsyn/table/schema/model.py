@@ -1,4 +1,4 @@
-"""Schema: all columns of a table together, its file format, and encode/decode of whole tables."""
+"""Schema of a table: columns, file format, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Schema(BaseModel, Shown):
     @model_validator(mode="before")
     @classmethod
     def _set_aside(cls, data: Any) -> Any:
-        """Tells the columns that are modelled from the others, and reads the constraints."""
+        """Separates modelled columns from the others, and reads the constraints."""
         if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping):
             return data
         rules = parse_rules(data.get("constraints", ()))
@@ -126,10 +126,10 @@ class Schema(BaseModel, Shown):
 
     @classmethod
     def from_dict(cls, data: Any, where: str = "schema") -> Schema:
-        """Builds a schema from plain data: what `to_dict` returns, or a YAML file (called `where` in messages) holds.
+        """Builds a schema from the data of `to_dict` or a YAML file.
 
         Raises:
-            SchemaError: one message that names every wrong entry, with the nearest valid key.
+            SchemaError: one message that names `where` and every wrong entry, with the nearest valid key.
         """
         if not isinstance(data, Mapping):
             raise SchemaError(f"{where}: expected a mapping with the key 'columns'")
@@ -190,7 +190,7 @@ class Schema(BaseModel, Shown):
         return data
 
     def dumps(self, remarks: Mapping[str, Sequence[str]] | None = None) -> str:
-        """The schema as YAML text; a draft starts with a note that says what to do.
+        """Returns the schema as YAML text, with instructions above a draft.
 
         Args:
             remarks: column -> lines that stand above it, and "" -> at the end, as comments that begin with `#?`.
@@ -219,7 +219,7 @@ class Schema(BaseModel, Shown):
 
     @cached_property
     def sha256(self) -> str:
-        """Hex hash of all that decides how a table is encoded, of constraints and of the label.
+        """Hex hash of the encoding of tables, the constraints and the label.
 
         Not of drafting and approval.
         """
@@ -241,7 +241,7 @@ class Schema(BaseModel, Shown):
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Names of the synthetic table's columns: those that are modelled, computed, or made afresh."""
+        """Names of the synthetic table's columns: modelled, computed, or made afresh."""
         return tuple(name for name in self.every_column if name not in self.aside or self.aside[name].made)
 
     def closed(self, discovered: Mapping[str, Sequence[Any]]) -> Schema:
@@ -255,12 +255,12 @@ class Schema(BaseModel, Shown):
 
     @property
     def drafted(self) -> dict[str, tuple[str, ...]]:
-        """Column -> what was read from the data, for the columns where anything was."""
+        """Facts read from the data, by column, where there are any."""
         return {name: column.drafted for name, column in self.every_column.items() if column.drafted}
 
     @property
     def unapproved(self) -> dict[str, tuple[str, ...]]:
-        """What was read from the data and not approved yet. Of a column that is set aside nothing is used."""
+        """Unapproved facts read from the data; none for columns set aside."""
         return {
             name: column.drafted
             for name, column in self.columns.items()
@@ -281,7 +281,7 @@ class Schema(BaseModel, Shown):
     def draft(
         cls, frame: AnyFrame, bins: int | None = None, label: str | None = None, keep: Collection[str] = (), **how: Any
     ) -> Schema:
-        """Proposes a schema for a table, which no run accepts before approval; see `draft.draft_columns`.
+        """Proposes a schema (`draft.draft_columns`), which no run accepts before approval.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"age": [34, 51] * 30, "ward": ["north", "south"] * 30})
@@ -299,10 +299,10 @@ class Schema(BaseModel, Shown):
         return cls.from_dict(drafted_schema(draft_columns(as_frame(frame), bins, label, keep, **how), label))
 
     def edited(self, **columns: dict[str, Any]) -> Schema:
-        """The schema with other settings of some columns, such as `age={"lower": 0}`. None takes a setting out.
+        """Returns the schema with other settings, such as `age={"lower": 0}`.
 
-        A new `kind` starts from nothing; of edges those between new bounds stay (`bins_between`). What is set is no
-        longer listed under `drafted`; beside new bounds the drafted `bins` are.
+        None takes a setting out. A new `kind` starts from nothing. Edges between new bounds stay
+        (`bins_between`). What is set leaves the list under `drafted`. New bounds put the drafted `bins` there.
 
         Raises:
             SchemaError: no such column, or not a valid schema.
@@ -327,10 +327,10 @@ class Schema(BaseModel, Shown):
         return Schema.from_dict(data)
 
     def approve(self, *names: str, frame: AnyFrame | None = None, **how: Any) -> Schema:
-        """The schema with some columns approved as public; without names, all of them.
+        """Returns the schema with some columns approved as public.
 
         Args:
-            names: the columns.
+            names: the columns; without names, all of them.
             frame: the table, to count who holds a category; without it, what the draft marked as rare counts.
             how: see `How`: few, public, fold, private.
 
@@ -361,7 +361,7 @@ class Schema(BaseModel, Shown):
 
     @cached_property
     def compiled(self) -> CompiledRules:
-        """What the constraints come to; those on columns that are still to be found are left for later.
+        """Compiled constraints, without those on columns still to be found.
 
         Raises:
             SchemaError: constraints that cannot be, in one sentence.
@@ -370,7 +370,7 @@ class Schema(BaseModel, Shown):
 
     @cached_property
     def domain(self) -> Domain:
-        """The attributes of the encoded table, with the zeros and the groups of values that constraints state."""
+        """Attributes of the encoded table, with constraints' zeros and value groups."""
         ordered = {n: c.size - c.missing for n, c in self.columns.items() if isinstance(c, BinnedColumn)}
         sizes = tuple(column.size for column in self.columns.values())
         return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros, coarser=self.compiled.coarser)
@@ -378,10 +378,10 @@ class Schema(BaseModel, Shown):
     def shaped(
         self, counts: Mapping[str, np.ndarray], lean: float = 0.0, model: tuple[np.ndarray, RowOdds] | None = None
     ) -> Schema:
-        """The schema that draws numbers inside bins as the released counts of the bins suggest; its codes are the same.
+        """Returns this schema with other draws inside bins, and unchanged codes.
 
         Args:
-            counts: ordered column -> (codes,) records.
+            counts: ordered column -> (codes,) records: the released counts of the bins, which draws follow.
             lean: where in the range of what the counts leave open, -1 to 1.
             model: (m, d) codes of rows of a released model, and its odds: numbers go by the rest of their rows.
         """
@@ -424,7 +424,7 @@ class Schema(BaseModel, Shown):
             raise DataError(f"{where} has more than one column named '{doubled[0]}'")
 
     def encoder(self, csv: bool = False) -> Encoder:
-        """Returns an encoder of one table's blocks; `csv`: they are read from a CSV file."""
+        """Returns an encoder of one table's blocks (`csv`: of a CSV file)."""
         return Encoder(self.columns, self.missing_text, self.dtype, self.open, csv)
 
     def block(self, frame: AnyFrame) -> Block:
@@ -443,11 +443,11 @@ class Schema(BaseModel, Shown):
         return self.encoder().whole(rows)
 
     def encode(self, frame: AnyFrame) -> np.ndarray:
-        """Returns a table's (n, d) codes in the order of `domain`. Raises DataError as `block`."""
+        """Returns (n, d) codes in `domain`'s order. Raises DataError as `block`."""
         return self.block(frame).codes
 
     def recoded(self, codes: np.ndarray, rows: OwnRows) -> np.ndarray:
-        """Returns (n, d) codes by this closed schema, of rows whose codes by the open one hold placeholders."""
+        """Replaces an open schema's placeholders by this closed schema's (n, d) codes."""
         result = codes.astype(self.dtype)
         for j, (name, column) in enumerate(self.columns.items()):
             if isinstance(column, BinnedColumn) and name in rows.numbers:
@@ -458,7 +458,7 @@ class Schema(BaseModel, Shown):
         return result
 
     def violations(self, frame: AnyFrame) -> dict[str, int]:
-        """Returns how many rows of a table break each constraint; one whose columns are not all there is left out.
+        """Counts the rows that break each constraint whose columns are there.
 
         >>> import pandas as pd
         >>> schema = Schema.loads('''
@@ -478,7 +478,10 @@ class Schema(BaseModel, Shown):
         return self.compiled.violations(self.rows_of(frame))
 
     def rows_of(self, frame: AnyFrame) -> DrawnRows:
-        """Returns a table's rows as constraints see them, of the columns that are there. Raises DataError as above."""
+        """Returns a table's rows as constraints see them.
+
+        They have the columns that are there. Raises DataError as `violations`.
+        """
         rows = as_frame(frame)
         known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
         ordered = [name for name, column in known.items() if isinstance(column, BinnedColumn)]
@@ -488,18 +491,19 @@ class Schema(BaseModel, Shown):
         return DrawnRows(codes, drawn)
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
-        """Turns codes back into a table with the schema's column names, order, categories, dtypes and units.
+        """Turns codes back into a table.
 
         The constraints hold in every row whose codes are possible (`Domain.violated`).
 
         Args:
             codes: (n, d) codes.
-            rng: draws a number's place in its bin, one number per row and ordered column; then what constraints ask for
-                and what is made afresh.
+            rng: draws a number's place in its bin, one number per row and ordered column; then what constraints
+                ask for and what is made afresh.
             start: number of rows before these, for columns that number the rows.
 
         Returns:
-            A table for which `encode` gives back `codes`.
+            A table with the schema's column names, order, categories, dtypes and units, for which `encode` gives
+            back `codes`.
 
         Raises:
             ValueError: codes of another shape, or outside the domain.
@@ -512,7 +516,7 @@ class Schema(BaseModel, Shown):
         return self._table(codes, rng, start, dtypes=True)
 
     def cells(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
-        """What `decode` gives, as it is written to a CSV file: the dtypes as they came do not count there."""
+        """Returns `decode`'s table for a CSV file, without the stored dtypes."""
         return self._table(codes, rng, start, dtypes=False)
 
     def _table(self, codes: np.ndarray, rng: np.random.Generator, start: int, *, dtypes: bool) -> pd.DataFrame:
@@ -534,7 +538,7 @@ _KEYS = [name for name in Schema.model_fields if name not in _OWN]
 
 
 def _kind_of(column: Any) -> Any:
-    """The kind of a column as it was given, as data or as a model."""
+    """Returns the kind of a column, given as data or model."""
     return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)
 
 
@@ -554,8 +558,9 @@ _ANSWERS = {
 
 
 def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
-    """All problems of a schema in one line, each with its place and, for an unknown key, the nearest valid
-    one.
+    """Returns the problems of a schema in one line.
+
+    Each has its place and, for an unknown key, the nearest valid one. Eight at most, then a count.
     """
     problems: list[str] = []
     for item in error.errors(include_url=False):

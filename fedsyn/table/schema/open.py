@@ -1,4 +1,6 @@
-"""Columns of which not everything is public: what the word `private` in a schema asks a run to find.
+"""Columns of which not everything is public.
+
+The word `private` in a schema asks a run to find what is missing.
 
     cost:   {kind: numeric, lower: 0, upper: private}           # and bins: 32 that fit
     salary: {kind: numeric, bounds: private, bins: {private: 20}}
@@ -26,7 +28,7 @@ _MOST_BINS, _MOST_CATEGORIES, _LONGEST = 256, 1024, 64
 
 @dataclass(frozen=True)
 class OpenRange:
-    """What is found of a column of numbers (dates, times, ...).
+    """Facts to find about a column of numbers (dates, times, ...).
 
     Attributes:
         lower, upper: whether that bound is private.
@@ -40,7 +42,9 @@ class OpenRange:
 
 @dataclass(frozen=True)
 class OpenCategories:
-    """What is found of a column of categories: which texts are frequent.
+    """Facts to find about a column of categories.
+
+    They say which texts are frequent.
 
     Attributes:
         most: categories.
@@ -55,7 +59,9 @@ Open = OpenRange | OpenCategories
 
 
 def set_apart(column: Mapping[str, Any]) -> tuple[dict[str, Any], Open | None]:
-    """A column's data with placeholders for what is private, and what that is; None where nothing is.
+    """Returns a column's data without what is private.
+
+    Placeholders stand for that. The second result says what is private, and is None where nothing is.
 
     Raises:
         ValueError: `private` with options that it does not have, or beside keys that it cannot go with.
@@ -88,7 +94,9 @@ def set_apart(column: Mapping[str, Any]) -> tuple[dict[str, Any], Open | None]:
 
 
 def put_back(data: dict[str, Any], column: Any, wanted: Open) -> dict[str, Any]:
-    """Inverse of `set_apart`, for a schema's file: the word `private` in the place of placeholders.
+    """Puts the word `private` in the place of placeholders.
+
+    This is the inverse of `set_apart`, for a schema's file.
 
     A number of equal bins is always written: where `bins` is left out beside private bounds, they are private too.
     """
@@ -101,7 +109,10 @@ def put_back(data: dict[str, Any], column: Any, wanted: Open) -> dict[str, Any]:
 
 
 def all_set_apart(columns: Mapping[str, Any], computed: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, Open]]:
-    """`set_apart` of every column that is data; ValueError names the column, also one that is computed and open."""
+    """Applies `set_apart` to every column that is data.
+
+    Raises ValueError, which names the column. A column that is computed and open is refused, too.
+    """
     plain: dict[str, Any] = dict(columns)
     wanted: dict[str, Open] = {}
     for name, column in columns.items():
@@ -140,7 +151,10 @@ def filled_in(data: Mapping[str, Any], column: Any, wanted: Open, discovered: Se
 
 
 def _unmarked(data: dict[str, Any], *marks: str) -> dict[str, Any]:
-    """Without marks of a draft: what is private in its place was not read from anywhere."""
+    """Returns data without some marks of a draft.
+
+    The private value in the place of what they mark was not read from anywhere.
+    """
     drafted = data.get("drafted")
     if not isinstance(drafted, list | tuple):
         return data
@@ -148,7 +162,10 @@ def _unmarked(data: dict[str, Any], *marks: str) -> dict[str, Any]:
 
 
 def with_bins(bins: int, wanted: Open | None) -> Any:
-    """A run's own number of bins, in the place of a column's: of equal ones, or of those that are found."""
+    """Returns a run's own number of bins for a column.
+
+    It replaces the column's bins. They are equal bins, or bins that are found.
+    """
     return {PRIVATE: bins} if isinstance(wanted, OpenRange) and wanted.bins is not None else bins
 
 
@@ -157,7 +174,10 @@ def _is_private(value: Any) -> bool:
 
 
 def _options(key: str, value: Any, limits: Mapping[str, int]) -> dict[str, int]:
-    """What stands beside `private`: a number (the first option), or options by name; ValueError beyond their limits."""
+    """Returns the options that stand beside `private`.
+
+    A number stands for the first option. Other options have names. Raises ValueError beyond their limits.
+    """
     given = value[PRIVATE] if isinstance(value, Mapping) else None
     if given is None:
         return {}
@@ -171,7 +191,10 @@ def _options(key: str, value: Any, limits: Mapping[str, int]) -> dict[str, int]:
 
 
 def _placed(data: dict[str, Any], low: bool, high: bool) -> dict[str, Any]:
-    """With one bound in the place of two: the public one, or any value of the kind."""
+    """Returns data with one bound in the place of two.
+
+    It is the public bound, or any value of the kind.
+    """
     kind = KINDS.get(str(data.get("kind")))
     kind = kind if kind is not None and issubclass(kind, BinnedColumn) else BinnedColumn
     end = "upper" if low else "lower"

@@ -164,7 +164,9 @@ class IntegerColumn(WrittenNumber):
 
 
 class DecimalColumn(WrittenNumber):
-    """A column of numbers with a fixed number of decimals: prices, temperatures, shares in percent.
+    """Column of numbers with a fixed number of decimals.
+
+    Such are prices, temperatures and shares in percent.
 
     Attributes:
         places: digits after the decimal mark.
@@ -260,7 +262,10 @@ class TemporalColumn(BinnedColumn):
     def _microseconds(
         self, values: Sequence[Any], missing_text: frozenset[str], written: str | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(m,) timedelta64[us] since the kind's zero, NaT where missing or not of this kind; (m,) which are not."""
+        """Returns times since the kind's zero, and unreadable values.
+
+        (m,) timedelta64[us], NaT where missing or not of this kind, and (m,) which are not of this kind.
+        """
         absent = np.array([is_missing(value, missing_text) for value in values], dtype=bool)
         cells = pd.Series(
             [None if missing else value for value, missing in zip(values, absent, strict=True)], dtype=object
@@ -279,7 +284,10 @@ class TemporalColumn(BinnedColumn):
 
     @abstractmethod
     def _read(self, cells: pd.Series, written: str | None) -> np.ndarray:
-        """(m,) timedelta64[us] since the kind's zero, NaT where a value is not of this kind."""
+        """Returns times since the kind's zero, (m,) timedelta64[us].
+
+        They are NaT where a value is not of this kind.
+        """
 
     @abstractmethod
     def _values(self, moments: np.ndarray) -> pd.Series:
@@ -298,18 +306,24 @@ class TemporalColumn(BinnedColumn):
         return [self._text(value) for value in self._values(self._moments(numbers)).tolist()]
 
     def _text(self, value: Any) -> str:
-        """How one of `_values` is written."""
+        """Returns one of `_values` as it is written."""
         if self.format is not None:
             return str(value.strftime(self.format))
         return str(value.isoformat(timespec="hours" if self.step in ("day", "hour") else f"{self.step}s"))
 
 
 class CalendarColumn(TemporalColumn):
-    """Moments of the calendar, from the year 1 to 9999; with a day to spare for zones."""
+    """Moments of the calendar, from the year 1 to 9999.
+
+    A day is spared for zones.
+    """
 
     @property
     def _zone(self) -> str | None:
-        """The zone in which moments are written; None where they have no zone."""
+        """Zone in which moments are written.
+
+        None where they have no zone.
+        """
         return None
 
     @property
@@ -338,7 +352,10 @@ class CalendarColumn(TemporalColumn):
         return _since_epoch(read.to_numpy())
 
     def _plain(self, value: Any) -> Any:
-        """A Timestamp without a zone: in UTC where the column has a zone."""
+        """Returns a Timestamp without a zone.
+
+        It is in UTC where the column has a zone.
+        """
         if value is None:
             return np.datetime64("NaT")
         if self._zone is not None:
@@ -478,14 +495,20 @@ def _since_epoch(moments: np.ndarray) -> np.ndarray:
 
 
 def _moment(value: Any) -> Any:
-    """A Timestamp of what is a date or a datetime already; None for a missing value; text and others as they are."""
+    """Returns a Timestamp for a date or a datetime.
+
+    None for a missing value. Text and other values stay as they are.
+    """
     if value is None:
         return None
     return pd.Timestamp(value) if isinstance(value, dt.date | np.datetime64) else value
 
 
 def _has_offset(written: str | None, cells: pd.Series) -> bool:
-    """Whether the cells say their offset from UTC."""
+    """Returns whether the cells say their offset from UTC.
+
+    The format decides, or without one the first cell that is not missing.
+    """
     if written is not None:
         return "%z" in written
     import re

@@ -1,4 +1,7 @@
-"""What the values of a column look like: how many there are, how often each stands, how many are missing."""
+"""Profile of a column's values.
+
+It counts how many there are, how often each stands, and how many are missing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ _TRIED = 200
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """The different texts of a column, without spaces around them, and how many rows hold each.
+    """Different texts of a column, and their numbers of rows.
+
+    The texts have no spaces around them.
 
     Attributes:
         name: of the column.
@@ -47,36 +52,48 @@ class Profile:
 
     @property
     def unlike(self) -> float:
-        """Share of the rows with a value that would be left if every value stood once: 1 where none stands twice."""
+        """Share of rows left if every value stood once.
+
+        Only rows with a value count. It is 1 where no value stands twice.
+        """
         return self.values / self.present if self.present else 0.0
 
     @cached_property
     def tried(self) -> pa.Array:
-        """Some of the texts: the first and the last ones, and some between."""
+        """Some of the texts.
+
+        They are the first and the last ones, and some between.
+        """
         at = np.unique(np.linspace(0, self.values - 1, min(_TRIED, self.values)).astype(np.int64))
         return self.texts.take(at)
 
     def all_match(self, pattern: str) -> bool:
-        """Whether every text matches a regular expression (of RE2), tried on some first."""
+        """Returns whether every text matches a regular expression (of RE2).
+
+        Some texts are tried first.
+        """
         for texts in (self.tried, self.texts):
             if not len(texts) or not pc.all(pc.match_substring_regex(texts, pattern)).as_py():
                 return False
         return True
 
     def without(self, words: Collection[str]) -> Profile:
-        """The same column with some texts standing for a missing value."""
+        """Returns this profile with some texts taken for missing values."""
         kept = ~pc.is_in(self.texts, pa.array(sorted(words), self.texts.type)).to_numpy(zero_copy_only=False)
         missing = self.missing + int(self.counts[~kept].sum())
         return replace(self, missing=missing, texts=self.texts.filter(pa.array(kept)), counts=self.counts[kept])
 
     def replaced(self, pattern: str, by: str) -> Profile:
-        """The same column with what its texts have of a pattern (of RE2) replaced; equal texts count together."""
+        """Returns this profile with matches of a pattern replaced.
+
+        The pattern is of RE2, and its matches in the texts are replaced. Equal texts count together.
+        """
         texts = pc.replace_substring_regex(self.texts, pattern, by).to_pylist()
         rows = pd.Series(self.counts).groupby(texts).sum().sort_index().sort_values(ascending=False, kind="stable")
         return replace(self, texts=pa.array(rows.index.tolist(), self.texts.type), counts=rows.to_numpy())
 
     def any_matches(self, pattern: str) -> bool:
-        """Whether any text matches a regular expression."""
+        """Returns whether any text matches a regular expression."""
         return bool(len(self.texts)) and bool(pc.any(pc.match_substring_regex(self.texts, pattern)).as_py())
 
     def share_matching(self, pattern: str) -> float:

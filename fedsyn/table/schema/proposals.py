@@ -1,4 +1,6 @@
-"""Constraints that hold in all rows of a table, for a person to say which of them hold by their meaning.
+"""Proposals of constraints that hold in all rows.
+
+A person then says which of them hold by their meaning.
 
 Proposed is what a schema can state: one column at most another, a column that is the sum of two others or equal to one,
 a column that another determines. A constraint that would hold by chance is not: it is proposed only if at least
@@ -60,7 +62,10 @@ class Proposal:
 
 
 def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
-    """Returns the constraints on a schema's columns that hold in all rows of its table, and can be stated together."""
+    """Returns the constraints that hold in all rows of a table.
+
+    They are on the columns of the table's schema, and can be stated together.
+    """
     try:
         rows = schema.rows_of(frame)
     except DataError:  # a cell beyond those that were looked at is of another kind; `fedsyn schema check` says so
@@ -80,7 +85,10 @@ def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
 
 
 def _stated(plain: dict[str, Any], proposals: list[Proposal], rule: AnyRule) -> tuple[Schema | None, str]:
-    """The schema with one more constraint, or None; and the column that needs `missing: true` for it."""
+    """Returns the schema with one more constraint, or None.
+
+    The second result names the column that needs `missing: true` for it.
+    """
     rules = [*(one.rule.data() for one in proposals), rule.data()]
     for unknown in ("", rule.column) if isinstance(rule, Determined) else ("",):
         names = {unknown, *(one.unknown for one in proposals)} - {""}
@@ -111,7 +119,11 @@ class _Columns:
 
     @cached_property
     def _families(self) -> dict[str, dict[str, Floats]]:
-        """Family -> column -> (n,) values in the family's unit, NaN where missing; of columns that are not constant."""
+        """Values of each family's columns, in the family's unit.
+
+        Maps a family to its columns, and a column to (n,) values, NaN where missing. Constant columns are left
+        out.
+        """
         found: dict[str, dict[str, Floats]] = {}
         for name, column in self.columns.items():
             grid = grid_of(column)
@@ -127,7 +139,10 @@ class _Columns:
     # One at most another ----------------------------------------------------------------------------------------------
 
     def orders(self) -> Found:
-        """The comparisons `a <= b` that hold; not those that follow from two others."""
+        """Yields the comparisons `a <= b` that hold.
+
+        Those that follow from two others are left out.
+        """
         for columns in self._families.values():
             equal = {b for _, b in self._equal(columns)}
             # A flag beside a quantity says nothing that somebody would state.
@@ -144,7 +159,10 @@ class _Columns:
                 yield Comparison(left=names[a], op="<=", right=names[b]), [names[a], names[b]]
 
     def better(self, rule: AnyRule) -> str:
-        """What keeps the days between two dates, most of which are nearer to each other than a bin is wide."""
+        """Returns a better way to keep the days between two dates.
+
+        It is empty unless most such dates are nearer to each other than a bin is wide.
+        """
         ends = (rule.left, rule.right) if isinstance(rule, Comparison) else ()
         if not ends or not all(isinstance(self.columns[name], DateColumn) for name in ends):
             return ""
@@ -157,7 +175,10 @@ class _Columns:
     # Sums -------------------------------------------------------------------------------------------------------------
 
     def sums(self) -> Found:
-        """The columns that equal another one, are the sum of two, or count the days between two dates."""
+        """Yields the columns that others add up to.
+
+        They equal another column, are the sum of two, or count the days between two dates.
+        """
         families = self._families
         numbers = families.get(NUMBERS, {})
         for columns in families.values():
@@ -177,7 +198,11 @@ class _Columns:
                 yield a, b
 
     def _added(self, terms: Mapping[str, Floats], totals: Mapping[str, Floats], unit: float, sign: str) -> Found:
-        """`c = a + b` of numbers; of moments a < b `b = a + c`, in days: what lies between them keeps its own bins."""
+        """Yields sums of two columns.
+
+        They are `c = a + b` of numbers, and for moments a < b `b = a + c`, in days. So what lies between the
+        moments keeps its own bins.
+        """
         pairs = list(itertools.combinations(terms, 2) if sign == "+" else itertools.permutations(terms, 2))
         totals = {name: values for name, values in totals.items() if isinstance(self.columns[name], BinnedColumn)}
         if not pairs or not totals or len(pairs) * len(totals) > 1 << 22:
@@ -202,7 +227,10 @@ class _Columns:
     # One from another -------------------------------------------------------------------------------------------------
 
     def determined(self) -> Found:
-        """The categories that another column determines: a building by the ward, an age group by the age."""
+        """Yields the categories that another column determines.
+
+        A ward determines a building, and an age an age group.
+        """
         able = {a: self._may_decide(a) for a in self.columns} if self.categories else {}
         for at, b in enumerate(self.categories):
             # A category that says it, rather than a number; only one of them can be stated.
@@ -219,7 +247,10 @@ class _Columns:
                     break
 
     def _may_decide(self, a: str) -> Flags:
-        """(categories,) whether the first rows do not show that a column does not determine each of the categories."""
+        """Returns whether a column may determine each of the categories.
+
+        (categories,) is true unless the first rows show that the column does not.
+        """
         own = (self.rows.codes[a] if a in self.rows.codes else self.rows.drawn[a][0])[:_FIRST_ROWS]
         order = np.argsort(own, kind="stable")
         codes = np.stack([self.rows.codes[b][:_FIRST_ROWS] for b in self.categories])[:, order]
@@ -272,14 +303,20 @@ class _Columns:
 
 
 def _by_chance(x: Floats, y: Floats) -> float:
-    """Returns the number of rows in which x would be above y, were the two independent of each other."""
+    """Returns how many rows would have x above y by chance.
+
+    It is the expected number, were the two independent of each other.
+    """
     known = ~(np.isnan(x) | np.isnan(y))
     a, b = x[known], np.sort(y[known])
     return float(np.searchsorted(b, a, side="left").mean()) if len(a) else 0.0
 
 
 def _misplaced(cut: float, numbers: Floats, edges: Floats) -> float:
-    """Returns how many rows change sides of a cut where the numbers of its bin are drawn evenly."""
+    """Returns how many rows change sides of a cut.
+
+    They do so where the numbers of the cut's bin are drawn evenly.
+    """
     i = int(np.clip(np.searchsorted(edges, cut, side="right") - 1, 0, len(edges) - 2))
     inside = numbers[(numbers >= edges[i]) & (numbers < edges[i + 1])]
     even = (cut - edges[i]) / (edges[i + 1] - edges[i])
@@ -287,7 +324,10 @@ def _misplaced(cut: float, numbers: Floats, edges: Floats) -> float:
 
 
 def _roundest(below: float, above: float, column: BinnedColumn) -> float:
-    """Returns the number with the fewest digits above one number and at most another."""
+    """Returns the number with the fewest digits in a range.
+
+    The range is above one number and at most another.
+    """
     step = 10.0 ** np.floor(np.log10(max(abs(below), abs(above), 1.0)))
     while step > 1e-12:
         for part in (step, step / 2, step / 5):

@@ -48,7 +48,10 @@ def approve(
 
 
 def answered(text: str, name: str, data: Mapping[str, Any], where: str = "schema") -> str:
-    """The text with one column as it was answered, without the draft's remarks on it; without its note in the end."""
+    """Returns the text with one column as it was answered.
+
+    The draft's remarks on the column are left out. Once all is approved, so is the draft's note.
+    """
     text = with_column(text, name, data, where)
     lines, remarked = text.split("\n"), _remarked(text, name, where)
     text = "\n".join(line for at, line in enumerate(lines) if at not in remarked)
@@ -58,7 +61,7 @@ def answered(text: str, name: str, data: Mapping[str, Any], where: str = "schema
 
 
 def remarks_on(text: str, name: str, where: str = "schema") -> list[str]:
-    """What the draft says of a column in the lines above it."""
+    """Returns the draft's remarks in the lines above a column."""
     lines = text.split("\n")
     return [lines[at].strip().removeprefix(REMARK) for at in _remarked(text, name, where)]
 
@@ -73,7 +76,9 @@ def _remarked(text: str, name: str, where: str) -> range:
 
 
 def typed(text: str, name: str, answer: str, where: str = "schema", seen: Finding | None = None) -> str:
-    """The text with a column's public bounds (`0, 110`) or categories (`north, south`) as they were typed, approved.
+    """Returns the text with a column's typed answer, approved.
+
+    The answer is public bounds (`0, 110`) or categories (`north, south`).
 
     Raises:
         SchemaError: not two bounds, values that the column cannot have, or categories that neither its rows (`seen`)
@@ -104,13 +109,19 @@ def typed(text: str, name: str, answer: str, where: str = "schema", seen: Findin
 
 
 def example_of(column: Any) -> str:
-    """What may be typed for a column, as its cells are written: its bounds, or its first categories."""
+    """Returns an example of an answer for a column.
+
+    It has the column's bounds, or its first categories, as its cells are written.
+    """
     values = column.texts(np.array(column.span)) if isinstance(column, BinnedColumn) else column.labels()[:2]
     return ("; " if any("," in value for value in values) else ", ").join(values)
 
 
 def _bound(column: BinnedColumn, text: str) -> Any:
-    """A bound that is written as the column's cells are, or as a schema has it."""
+    """Reads a bound.
+
+    It is written as the column's cells are, or as a schema has it.
+    """
     number = None if column.reads_numbers else column.parse(text)
     return yamlio.loads(text, "a bound") if number is None or np.isnan(number) else column.bound(number)
 
@@ -123,7 +134,10 @@ _HEAD = f"{REMARK}constraints:"
 
 
 def remarks(guesses: Mapping[str, Guess], holding: Collection[Proposal]) -> dict[str, list[str]]:
-    """The lines that `Schema.dumps` takes: column -> hints, and "" -> the constraints that hold."""
+    """Returns the lines that `Schema.dumps` takes.
+
+    Maps each column to its hints, and "" to the constraints that hold.
+    """
     said = {name: list(guess.hints) for name, guess in guesses.items() if guess.hints}
     if holding:
         rules = [f"  - {yamlio.in_one_line(one.rule.data())}  # in {one.rows:,} rows" for one in holding]
@@ -137,7 +151,9 @@ def proposed_lines(text: str) -> list[tuple[str, str]]:
 
 
 def stated(text: str, rule: str, *, holds: bool, where: str = "schema") -> str:
-    """The text with the answer to a proposed constraint: it is stated, or its line goes.
+    """Returns the text with the answer to a proposed constraint.
+
+    Either the constraint is stated, or its line goes.
 
     Raises:
         SchemaError: it cannot be stated beside what the schema has.
@@ -157,7 +173,9 @@ def without_remarks(text: str) -> str:
 
 
 def with_column(text: str, name: str, data: Mapping[str, Any], where: str = "schema") -> str:
-    """The text of a schema's file with another description of one column; everything else as it stands.
+    """Returns a schema's text with another description of a column.
+
+    Everything else in the file stays as it stands.
 
     Raises:
         SchemaError: the text has no such column.
@@ -176,7 +194,10 @@ def with_column(text: str, name: str, data: Mapping[str, Any], where: str = "sch
 
 
 def _trailing_comments(block: str) -> str:
-    """Blank lines and comments at the end of a block of YAML, with the line end before them."""
+    """Returns blank lines and comments at the end of a block.
+
+    The block is YAML. The line end before them is returned, too.
+    """
     lines = block.split("\n")
     at = len(lines)
     while at > 1 and (not lines[at - 1].strip() or lines[at - 1].lstrip().startswith("#")):
@@ -185,7 +206,10 @@ def _trailing_comments(block: str) -> str:
 
 
 def _column(text: str, name: str, where: str) -> tuple[Any, Any, Any]:
-    """The nodes of a column's name, of all columns, and of the column. Raises SchemaError if there is none."""
+    """Returns the nodes of a column's name, all columns, and the column.
+
+    Raises SchemaError if there is no such column.
+    """
     try:
         document = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError:

@@ -1,4 +1,6 @@
-"""Public constraints as a schema states them, under `constraints`: one line, or a small mapping each.
+"""Public constraints as a schema states them.
+
+They stand under `constraints`, each as one line or as a small mapping.
 
     constraints:
       - admitted <= discharged                       # also <, >=, >; a missing side satisfies it
@@ -44,12 +46,14 @@ class Rule(BaseModel):
         return None
 
     def data(self) -> Any:
-        """As it stands in a schema."""
+        """Returns the rule as it stands in a schema."""
         return self.model_dump(mode="json")
 
 
 class Comparison(Rule):
-    """Two columns, or a column and a fixed bound, that compare in every row; a missing side satisfies it.
+    """Two columns, or a column and a bound, that compare.
+
+    The bound is fixed. They compare in every row, and a missing side satisfies it.
 
     Attributes:
         left: a column.
@@ -70,7 +74,9 @@ class Comparison(Rule):
 
 
 class SumRule(Rule):
-    """A column that is the sum of others, some of them with a minus. It is missing where one of them is.
+    """Column that is the sum of others.
+
+    Some of them may have a minus. It is missing where one of them is.
 
     Attributes:
         column: what is computed.
@@ -131,7 +137,7 @@ class Impossible(Rule):
 
 
 class When(Rule):
-    """What holds under a condition.
+    """Constraint that holds under a condition.
 
     Attributes:
         when: column -> condition; all of them together.
@@ -188,7 +194,9 @@ def _parsed(item: Any, number: int) -> AnyRule:
 
 
 def of_known(rules: Iterable[AnyRule], known: Mapping[str, Collection[Any]]) -> Iterator[AnyRule]:
-    """The rules without categories that were not found: no row of the synthetic table can have one.
+    """Yields the rules without categories that were not found.
+
+    No row of the synthetic table can have such a category.
 
     Args:
         rules: of a schema with open columns.

@@ -1,4 +1,7 @@
-"""A schema as a notebook shows it: nothing that was read from the data and is not approved."""
+"""View of a schema in a notebook.
+
+It shows nothing that was read from the data and is not approved.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ _WIDTH = 60
 
 
 def described(schema: Any) -> str:
-    """Returns a schema in one line: how many columns, and their first names."""
+    """Describes a schema in one line.
+
+    The line says how many columns there are, and their first names.
+    """
     parts = [f"{counted(len(schema.columns), 'column')}: {short(schema.columns)}"]
     parts += [f"{len(schema.derived)} computed"] if schema.derived else []
     parts += [f"{len(schema.aside)} left out"] if schema.aside else []
@@ -23,12 +29,18 @@ def described(schema: Any) -> str:
 
 
 def short(names: Any) -> str:
-    """Returns names in one line, the last ones left out if there are many."""
+    """Returns names in one line.
+
+    The last names are left out if there are many.
+    """
     return textwrap.shorten(", ".join(map(str, names)), _WIDTH, placeholder=" ...")
 
 
 def view_of(schema: Any) -> View:
-    """Returns one line a column, and a bar for the values or bins of each that is modelled."""
+    """Returns the view of a schema.
+
+    It has one line a column, and a bar for the values or bins of each column that is modelled.
+    """
     waiting, known = schema.unapproved, schema.to_dict()["columns"]
     rows = []
     for name, column in schema.every_column.items():

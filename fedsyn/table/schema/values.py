@@ -1,4 +1,7 @@
-"""Single values: what counts as missing, as a number, and as the same category, of whatever type."""
+"""Tests on single values of whatever type.
+
+They say what counts as missing, as a number, and as the same category.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ MISSING_TEXT = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", 
 
 
 def text_in_column(name: str, kind: str, expected: str, bad: int, rows: int) -> CellError:
-    """The refusal of a column that holds what its kind cannot read; counts rows, quotes nothing."""
+    """Returns the refusal of a column with unreadable values.
+
+    Its kind cannot read them. The message counts rows and quotes nothing.
+    """
     if kind == "numeric":
         return CellError(
             f"column '{name}' is numeric in the schema but holds text that is not a number in "
@@ -34,7 +40,10 @@ def dates_in_numbers(name: str) -> CellError:
 
 
 def parse_number(value: Any) -> float | None:
-    """The number a value is or spells, or None; NaN counts as one."""
+    """Returns the number that a value is or spells.
+
+    None if it is not a number. NaN counts as one.
+    """
     if isinstance(value, str) and "_" in value:  # Python reads 1_000; no table does
         return None
     try:
@@ -46,19 +55,28 @@ def parse_number(value: Any) -> float | None:
 
 
 def mostly_numbers(texts: Sequence[str]) -> bool:
-    """Returns whether more than four of five texts are digits, with points, commas or a sign."""
+    """Returns whether more than four of five texts are numbers.
+
+    A number here is digits, with points, commas or a sign.
+    """
     return sum(re.fullmatch(r"[+-]?[\d.,]*\d[\d.,]*", text) is not None for text in texts) > 0.8 * len(texts)
 
 
 def written(value: Any) -> str:
-    """How a value is written in a CSV file; a whole float like the integer, so 1 and 1.0 are the same."""
+    """Returns a value as it is written in a CSV file.
+
+    A whole float is written like the integer, so 1 and 1.0 are the same.
+    """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
 
 
 def is_missing(value: Any, missing_text: frozenset[str] = frozenset()) -> bool:
-    """Whether a value of any type is missing, or a text that stands for a missing one."""
+    """Returns whether a value of any type is missing.
+
+    A text that stands for a missing value counts, too.
+    """
     if isinstance(value, str):
         return value.strip() in missing_text
     return value is None or value != value or type(value).__name__ in ("NAType", "NaTType")
@@ -83,7 +101,10 @@ def key(value: Any) -> tuple[str, Any]:
 
 
 def keys(value: Any) -> Iterator[tuple[str, Any]]:
-    """The keys under which a category may match a value, the most literal first."""
+    """Yields the keys under which a category may match.
+
+    They are the keys of a value, the most literal first.
+    """
     yield key(value)
     if isinstance(value, bool):
         yield ("number", int(value))

@@ -1,4 +1,6 @@
-"""What people's words in a table say: an order, no answer, a person, a number that stands for a missing one.
+"""Meanings of people's words in a table.
+
+A word may say an order, no answer, a person, or a number that stands for a missing one.
 
 The words stand in `vocabulary.yaml`. Nothing here decides anything: a draft proposes what is found, with its reason,
 and `HINTS` has a sentence for what a person should look at. A hint names a value only if the draft lists it, or if at
@@ -51,18 +53,27 @@ def known_words(key: str) -> frozenset[str]:
 
 
 def plainly_written(text: str) -> str:
-    """Returns a text in small letters, with one space between words and plain apostrophes."""
+    """Returns a text in small letters.
+
+    It has one space between words, and plain apostrophes.
+    """
     return " ".join(text.casefold().replace("’", "'").split())
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a column's name, in small letters: `PatientID`, `patient_id` and `patient id` alike."""
+    """Returns the words of a column's name, in small letters.
+
+    `PatientID`, `patient_id` and `patient id` give the same words.
+    """
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
     return [word for word in re.split(r"[^a-z0-9äöüß]+", spaced.lower()) if word]
 
 
 def is_person(name: str) -> bool:
-    """Returns whether a column's name says that its values are persons: `subject`, `patient_id`, `Kunden-Nr`."""
+    """Returns whether a column's name says that its values are persons.
+
+    Such names are `subject`, `patient_id` and `Kunden-Nr`.
+    """
     whole = "".join(words_of(name))
     rest = re.sub(r"(ids?|nr|no|number|nummer|key|code|identifier)$", "", whole)
     return bool({whole, rest} & known_words("persons")) or (rest != whole and rest in known_words("persons_in_names"))
@@ -73,7 +84,10 @@ FOR_ONE_ROW = "epsilon is for one row, not for one person; to protect persons, m
 
 
 def is_icd(profile: Profile) -> bool:
-    """Tells ICD-10 codes: all look so, and a dot in one of ten, or the name, says it."""
+    """Returns whether all texts look like ICD-10 codes.
+
+    A dot in more than one of ten, or the name, has to say so, too.
+    """
     if is_person(profile.name) or not profile.all_match(_ICD):
         return False
     return bool(known_words("diagnoses") & set(words_of(profile.name))) or profile.share_matching(r"\.") > 0.1
@@ -115,7 +129,10 @@ def personal_by_name(profile: Profile) -> str | None:
 
 
 def personal_by_values(profile: Profile) -> str | None:
-    """Why a column of text holds identifiers, whatever it is called; or None."""
+    """Returns why a column of text holds identifiers, or None.
+
+    The column's name does not matter.
+    """
     for pattern, what in ((_EMAIL, "e-mail addresses"), (_UUID, "UUIDs"), (_ADDRESS, "network addresses")):
         if profile.values > 1 and profile.share_matching(pattern) > 0.8:
             return what
@@ -125,7 +142,10 @@ def personal_by_values(profile: Profile) -> str | None:
 
 
 def is_free_text(profile: Profile) -> bool:
-    """Whether a column holds sentences: long, and mostly different from each other."""
+    """Returns whether a column holds sentences.
+
+    They are long, and mostly different from each other.
+    """
     if profile.values <= _FEW or profile.unlike < 0.2:
         return False
     words = pc.mean(pc.add(pc.count_substring(profile.tried, " "), 1)).as_py()
@@ -134,12 +154,14 @@ def is_free_text(profile: Profile) -> bool:
 
 
 def nearly_unique(profile: Profile) -> bool:
-    """Whether nearly every row has a value of its own."""
+    """Returns whether nearly every row has a value of its own."""
     return profile.present >= ENOUGH and profile.unlike > _NEARLY_UNIQUE
 
 
 def numbers_the_rows(profile: Profile) -> str | None:
-    """Why a column of whole numbers numbers the rows, or None: none stands twice, and they fill their range or nearly.
+    """Returns why a column of whole numbers numbers the rows, or None.
+
+    It does so if no number stands twice, and the numbers fill their range or nearly.
 
     n independent numbers of R would have n (n - 1) / 2 R equal pairs or more on average; where that is ten, none at all
     has a chance below e^-10, so they are not independent: some of a register's numbers.
@@ -152,7 +174,10 @@ def numbers_the_rows(profile: Profile) -> str | None:
 
 
 def shown_share(profile: Profile) -> str:
-    """`unique`, or how many of 100 rows have a value of their own."""
+    """Returns how many values the rows have, in words.
+
+    The words differ if every row has a value of its own.
+    """
     if profile.values == profile.present:
         return "a different value in every row"
     return f"{profile.values:,} values in {profile.present:,} rows"
@@ -162,7 +187,9 @@ def shown_share(profile: Profile) -> str:
 
 
 def reading_in_order(profile: Profile) -> Reading | None:
-    """Returns a categorical column whose words have an order, from low to high; None if they have none that is known.
+    """Returns a categorical column whose words have an order.
+
+    The order goes from low to high. None if the words have none that is known.
 
     What refuses an answer ("prefer not to say") stands last, without a place in the order.
     """
@@ -195,7 +222,10 @@ def _places_of_words() -> dict[str, dict[str, int]]:
 
 
 def _scale(name: str, words: Sequence[str]) -> tuple[dict[str, int], str] | None:
-    """Returns each word's step on the first scale that has them all, and the reason."""
+    """Returns each word's step on a scale, and the reason.
+
+    The scale is the first that has all words. None if no scale has them all.
+    """
     known = [_places_of_words().get(plainly_written(word), {}) for word in words]
     for scale, what in word_lists()["scales"].items():
         named = what.get("named")
@@ -213,7 +243,10 @@ def _scale(name: str, words: Sequence[str]) -> tuple[dict[str, int], str] | None
 
 
 def _numbered(words: Sequence[str]) -> tuple[dict[str, float], str] | None:
-    """Returns the number that each word begins with: `1 - never`, `5 (always)`."""
+    """Returns the number that each word begins with.
+
+    Such words are `1 - never` and `5 (always)`. None if the words are not numbered so.
+    """
     found = [_NUMBERED.match(word) for word in words]
     numbers = [int(match[1]) for match in found if match]
     if len(set(numbers)) != len(words) or max(numbers) - min(numbers) >= 2 * len(words):
@@ -222,7 +255,10 @@ def _numbered(words: Sequence[str]) -> tuple[dict[str, float], str] | None:
 
 
 def _ranges(words: Sequence[str]) -> tuple[dict[str, float], str] | None:
-    """Returns the lower end of each range (`under 18`, `18-24`, `65+`), if all are ranges that do not overlap."""
+    """Returns the lower end of each range.
+
+    Such ranges are `under 18`, `18-24` and `65+`. None unless all are ranges that do not overlap.
+    """
     found = {word: _range(plainly_written(word)) for word in words}
     ends = [range_ for range_ in found.values() if range_ is not None]
     if len(ends) < len(words) or sum(low < high for low, high in ends) * 2 < len(ends):
@@ -251,7 +287,10 @@ def _range_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def _range(text: str) -> tuple[float, float] | None:
-    """Returns both ends of a range in words; of a number alone, that one twice."""
+    """Returns both ends of a range in words.
+
+    A number alone is both ends. None for any other text.
+    """
     bracketed = _BRACKETED.match(text)
     if bracketed is not None:
         low, high = (float(end.replace(" ", "")) for end in bracketed.groups())
@@ -323,7 +362,10 @@ def _several_answers(profile: Profile) -> str | None:
 
 
 def _unread_shape(profile: Profile) -> str | None:
-    """Returns the hint for text of a shape that is not read, such as 120/80 or $(1.00)."""
+    """Returns the hint for text of an unread shape.
+
+    Such text is 120/80 or $(1.00).
+    """
     for shape in word_lists()["shapes"]:
         some = shape.get("some", False)
         if (some or profile.values > 2) and (profile.any_matches if some else profile.all_match)(shape["pattern"]):
@@ -346,7 +388,9 @@ HINTS: tuple[_Hint, ...] = (_several_formats, _unread_shape, _several_answers, _
 
 
 def text_hints(profile: Profile, *, listed: bool = True) -> tuple[str, ...]:
-    """Returns what there is to say about a column of text; the first hint says it all.
+    """Returns hints on a column of text.
+
+    The first hint says it all.
 
     Args:
         profile: of the column.
@@ -357,7 +401,9 @@ def text_hints(profile: Profile, *, listed: bool = True) -> tuple[str, ...]:
 
 
 def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True) -> str | None:
-    """Returns what there is to say about a number that often stands apart from all others: 999 among ages.
+    """Returns a hint on a number that often stands apart.
+
+    It stands apart from all others, as 999 does among ages.
 
     Apart is one beyond the others by more than their range, below zero where they are not, or three times as frequent
     as any of them and ten times as far from them as they are from each other.
@@ -389,7 +435,10 @@ def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True
 
 
 def codes_apart(numbers: Iterable[float], rows: Iterable[int]) -> str | None:
-    """Returns what there is to say about a few whole numbers with much room between them: 4111 and 5411 of shops."""
+    """Returns a hint on a few whole numbers far apart.
+
+    Such numbers are 4111 and 5411 of shops.
+    """
     values, counts = np.array([*numbers], dtype=np.float64), np.array([*rows])
     if not 2 < len(values) <= _FEW_CODES or counts.min() < FEW_ROWS or (values != np.floor(values)).any():
         return None
@@ -402,7 +451,10 @@ def codes_apart(numbers: Iterable[float], rows: Iterable[int]) -> str | None:
 
 
 def places_on_earth(bounds: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:
-    """Returns a hint for each two columns that are a latitude and a longitude, by their names and bounds."""
+    """Returns a hint for each pair of latitude and longitude.
+
+    The names and bounds of two columns show that they are such a pair.
+    """
 
     def called(key: str, most: float) -> list[str]:
         fit = {name for name, (low, high) in bounds.items() if -most <= low and high <= most}

@@ -1,4 +1,6 @@
-"""How a column of text writes dates, times of day, spans of time and numbers, and bounds that go around them.
+"""Written forms of text columns, and bounds around them.
+
+A column may write dates, times of day, spans of time and numbers.
 
 Numbers have thousands, decimal commas, currencies, percent. Bounds look like public knowledge: they are rounded
 outward, so that no row's own value stands in a schema.
@@ -28,7 +30,10 @@ _ISO_DATE = "%Y-%m-%d"
 
 
 def dates(profile: Profile) -> Reading | None:
-    """Returns how a column writes dates, which may be moments that are always midnight; None if it does not."""
+    """Returns how a column writes dates, or None.
+
+    The dates may be moments that are always midnight.
+    """
     for pattern, written in word_lists()["dates"]:
         if profile.all_match(f"^{pattern}$"):
             ends = _ends(profile, written)
@@ -41,7 +46,10 @@ def dates(profile: Profile) -> Reading | None:
 
 
 def datetimes(profile: Profile, midnight: bool = False) -> Reading | None:
-    """Returns how a column writes moments; with `midnight`, those without a zone that are all midnight. Else None."""
+    """Returns how a column writes moments, or None.
+
+    With `midnight` it takes only moments without a zone that are all midnight.
+    """
     if profile.share_matching(r":") < 1:
         return None
     parts = (word_lists()["dates"], word_lists()["clocks"], word_lists()["zones"], (" ", "T"))
@@ -75,7 +83,7 @@ def _datetime(profile: Profile, written: str, zone: str | None, step: str, midni
 
 
 def times(profile: Profile) -> Reading | None:
-    """Returns how a column writes times of day; None if it does not."""
+    """Returns how a column writes times of day, or None."""
     for pattern, written, step in word_lists()["clocks"]:
         if not profile.all_match(f"^{pattern.replace(_HOURS, '([01]?[0-9]|2[0-3])', 1)}$"):
             continue
@@ -86,7 +94,7 @@ def times(profile: Profile) -> Reading | None:
 
 
 def spans(profile: Profile) -> Reading | None:
-    """Returns how a column writes spans of time; None if it does not."""
+    """Returns how a column writes spans of time, or None."""
     clock = profile.all_match(_LONG_CLOCK)
     if not clock and not profile.all_match(_DAYS):
         return None
@@ -95,14 +103,20 @@ def spans(profile: Profile) -> Reading | None:
 
 
 def span_of(values: Any, keys: dict[str, Any]) -> Reading:
-    """Returns bounds of a column that enclose these spans (a Series of timedeltas, none missing)."""
+    """Returns bounds of a column that enclose these spans.
+
+    The spans are a Series of timedeltas, none missing.
+    """
     lower, upper = outward_seconds(values.min().total_seconds(), values.max().total_seconds())
     bounds = {"lower": str(pd.Timedelta(seconds=lower)), "upper": str(pd.Timedelta(seconds=upper))}
     return Reading({**bounds, **keys}, "spans of time")
 
 
 def _ends(profile: Profile, written: str) -> tuple[dt.datetime, dt.datetime] | None:
-    """The first and the last moment; None if a text is not written so."""
+    """Returns the first and the last moment.
+
+    None if a text is not written so, or if the year is before 1000.
+    """
     texts = pd.Series(profile.texts.to_pylist(), dtype=object)
     if "%b" in written:
         written = _spelled(profile, written)
@@ -142,7 +156,10 @@ def _pattern_in_words(written: str) -> str:
 
 
 def places_of(numbers: np.ndarray, most: int = 6) -> int | None:
-    """Decimals that hold every one of some finite numbers exactly; None if more than `most` would be needed."""
+    """Returns decimals that hold some finite numbers exactly.
+
+    They hold every one of them. None if more than `most` would be needed.
+    """
     for places in range(most + 1):
         if np.array_equal(np.round(numbers, places), numbers):
             return places
@@ -159,7 +176,9 @@ _MOST_PLACES = 6
 
 @dataclass(frozen=True)
 class Written:
-    """How numbers are written: the keys of an `integer` or `decimal` column, and in what range they lie.
+    """Form in which numbers are written, and their range.
+
+    It has the keys of an `integer` or `decimal` column.
 
     Attributes:
         keys: `thousands`, `mark`, `prefix`, `suffix`, where they are not the usual ones.
@@ -176,7 +195,9 @@ class Written:
 
 
 def written_numbers(profile: Profile, decimal: str | None = None) -> Written | None:
-    """How a column writes numbers; None if it holds anything else.
+    """Returns how a column writes numbers.
+
+    None if it holds anything else.
 
     Args:
         profile: of the column.
@@ -206,12 +227,18 @@ def written_numbers(profile: Profile, decimal: str | None = None) -> Written | N
 
 
 def _wears(profile: Profile, head: str, tail: str) -> bool:
-    """Whether every text has the prefix and the suffix, so that none is written without."""
+    """Returns whether every text has the prefix and the suffix.
+
+    Then none is written without them.
+    """
     return (not head or profile.all_match(head)) and (not tail or profile.all_match(rf"{tail}$"))
 
 
 def _styles(sample: list[str], decimal: str | None) -> list[tuple[str, str]]:
-    """Pairs of a thousands separator and a decimal mark to try, the likeliest first."""
+    """Returns styles of numbers to try, the likeliest first.
+
+    A style is a pair of a thousands separator and a decimal mark.
+    """
     text = "\n".join(sample)
     english = [(",", "."), ("", ".")]
     german = [("", ","), (".", ",")]
@@ -274,7 +301,9 @@ _YEARS = 730
 
 
 def outward(low: float, high: float, places: int = 0) -> tuple[float, float]:
-    """Round numbers around a range, in steps of 1, 2 or 5 times a power of ten, of at most `places` decimals.
+    """Returns round numbers around a range.
+
+    They go in steps of 1, 2 or 5 times a power of ten, and have at most `places` decimals.
 
     >>> outward(18, 91), outward(35.2, 41.8, 1), outward(1931, 2004)
     ((0.0, 100.0), (35.0, 42.0), (1930.0, 2010.0))
@@ -295,7 +324,10 @@ def _step(span: float, places: int) -> Decimal:
 
 
 def _in_steps(value: float, step: Decimal) -> Decimal:
-    """A number in steps, without the dust that floats leave: 0.3 is three steps of 0.1."""
+    """Returns a number in steps.
+
+    The dust that floats leave is removed: 0.3 is three steps of 0.1.
+    """
     steps = Decimal(repr(float(value))) / step
     nearest = steps.to_integral_value()
     return nearest if abs(steps - nearest) < Decimal("1e-9") else steps
@@ -306,7 +338,9 @@ def _multiple(steps: int, step: Decimal) -> float:
 
 
 def outward_days(first: dt.date, last: dt.date) -> tuple[dt.date, dt.date]:
-    """The starts and ends of months around a range of days; of years where it is longer than two.
+    """Returns month starts and ends around a range of days.
+
+    Where the range is longer than two years, they are starts and ends of years.
 
     >>> print(*outward_days(dt.date(2024, 3, 9), dt.date(2024, 11, 2)))
     2024-03-01 2024-11-30
@@ -318,7 +352,10 @@ def outward_days(first: dt.date, last: dt.date) -> tuple[dt.date, dt.date]:
 
 
 def outward_seconds(low: float, high: float) -> tuple[float, float]:
-    """Whole seconds around a range of spans: round numbers of days, hours or minutes."""
+    """Returns whole seconds around a range of spans.
+
+    They are round numbers of days, hours or minutes.
+    """
     unit = next(unit for unit in (86_400.0, 3_600.0, 60.0, 1.0) if high - low >= 2 * unit or unit == 1.0)
     lower, upper = outward(low / unit, high / unit)
     return lower * unit, upper * unit
