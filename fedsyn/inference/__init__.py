@@ -1,4 +1,7 @@
-"""Estimation of a distribution from noisy marginals: a NumPy junction-tree engine, and GUM's rows."""
+"""Estimation of a distribution from noisy marginals.
+
+A NumPy junction-tree engine, and GUM's rows.
+"""
 
 from fedsyn.inference.consistency import consistent
 from fedsyn.inference.estimation import EstimateConfig, estimate

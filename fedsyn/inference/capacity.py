@@ -1,4 +1,7 @@
-"""How large a model may become: which cliques can still be added to its junction tree."""
+"""Capacity of a model.
+
+Which cliques can still be added to its junction tree.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""From noisy marginals to a model: the entry point of the room.
+"""Estimation of a model from noisy marginals.
+
+The entry point of this folder.
 
 Residuals as a fit takes them: with the one-way marginals that were measured beside them.
 

@@ -1,1 +1,4 @@
-"""What selects a clique: views of marginals, AIM's scores, sketches, InDif, annealing."""
+"""Selection of cliques.
+
+Views of marginals, AIM's scores, sketches, InDif, annealing.
+"""

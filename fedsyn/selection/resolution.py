@@ -1,4 +1,6 @@
-"""In how many groups of values a clique should be measured: what fewer groups save in noise, and what they do not see.
+"""Resolution: number of groups of values for a clique's measurement.
+
+Fewer groups save noise, and do not see some differences.
 
 A marginal's noise is that of the groups that carry it. What groups leave unseen of a dependence follows from released
 one-way marginals by a model of the dependence:
