@@ -58,9 +58,7 @@ def run(
     full_page: bool = True,
     resume: bool = False,
 ) -> dict[str, float]:
-    """Runs a configuration on its engine.
-
-    Leaves the run directory `out`, and returns the metrics.
+    """Runs a configuration on its engine; returns the metrics.
 
     Args:
         config: the configuration.

@@ -45,9 +45,7 @@ def finish(
     *,
     full_page: bool = True,
 ) -> dict[str, float]:
-    """Samples the synthetic table and writes the run directory.
-
-    Computes the metrics, and returns them.
+    """Samples the synthetic table, writes the run directory, returns the metrics.
 
     A simulation that measures anything (`evaluation.metrics` is not empty) also compares its table with the real rows,
     for its page: comparison.json. Without `full_page` it does not, and the page has no charts; `fedsyn report` adds

@@ -151,10 +151,7 @@ def _marginal_chart(with_real: bool) -> Spec:
 
 
 def associations(names: Sequence[str], links: Links) -> Figure:
-    """Draws heatmaps of the association of every pair.
-
-    Real, synthetic, and their difference; synthetic alone if need be.
-    """
+    """Draws heatmaps of every pair's association: real, synthetic, their difference."""
     real = any(math.isfinite(r) for _, _, r, _ in links)
     at = {name: place for place, name in enumerate(names)}
     links = [(a, b, r, s) if at[a] < at[b] else (b, a, r, s) for a, b, r, s in links]
