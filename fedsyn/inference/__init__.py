@@ -1,4 +1,4 @@
-"""Estimation of a distribution from noisy marginals: a NumPy junction-tree engine, and GUM's rows."""
+"""Estimation from noisy marginals: a junction-tree engine, and GUM's rows."""
 
 from fedsyn.inference.consistency import consistent
 from fedsyn.inference.estimation import EstimateConfig, estimate

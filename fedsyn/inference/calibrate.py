@@ -1,4 +1,6 @@
-"""Calibration of a junction tree: exact marginals and log Z from log potentials, in one pass up and one down.
+"""Calibration of a junction tree: exact marginals and log Z.
+
+Potentials are logarithms; one pass goes up the tree, and one down.
 
 A `Calibrator` is compiled once per clique set: every buffer and view is allocated then, and a pass is a flat list of
 NumPy ufunc calls on them. Going up, a clique's table is shifted by the maximum over each cell of its separator. ONE exp

@@ -1,4 +1,4 @@
-"""How large a model may become: which cliques can still be added to its junction tree."""
+"""Capacity of a model: cliques that its junction tree can still take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From noisy marginals to marginals that agree with each other and are non-negative.
+"""Consistent marginals from noisy ones: they agree, and are non-negative.
 
 After Zhang et al. 2021 (PrivSyn), section 4.2, which averages what marginals share, clips negative cells and repeats.
 

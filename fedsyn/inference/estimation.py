@@ -1,4 +1,4 @@
-"""From noisy marginals to a model: the entry point of the room.
+"""Estimation of a model from noisy marginals: the entry point here.
 
 Residuals as a fit takes them: with the one-way marginals that were measured beside them.
 

@@ -1,4 +1,7 @@
-"""The estimated distribution: a graphical model with log potentials on cliques, calibrated when first asked."""
+"""The estimated distribution: a graphical model with log potentials on cliques.
+
+It is calibrated when first asked.
+"""
 
 from __future__ import annotations
 

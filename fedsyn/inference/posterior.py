@@ -1,4 +1,4 @@
-"""What a run leaves uncertain: a posterior of the population's distribution given its released noisy marginals.
+"""The posterior of the population's distribution, given a run's noisy marginals.
 
 The rows of a run are n draws from a population p, and a measurement of a clique is M(rows) + N(0, sigma^2): given p it
 is Gaussian about n M(p), with covariance n (diag M(p) - M(p) M(p)') for the rows (the central limit theorem) and

@@ -1,4 +1,4 @@
-"""Marginals of any clique from a calibrated junction tree, by variable elimination on the tree.
+"""Marginals of any clique, by variable elimination on a calibrated tree.
 
 A clique inside a node is summed out of the smallest node that holds it. Any other is assembled at one node (the root of
 the query): every neighbour in whose direction some of its attributes lie sends P(those attributes | separator), a table

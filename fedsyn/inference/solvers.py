@@ -1,4 +1,4 @@
-"""The first-order solver of the estimation problem, in the geometry of the model's entropy.
+"""The first-order solver of estimation, in the geometry of entropy.
 
 Minimised is F(p) = f(p) + k KL(p || p0), f(p) = 1/2 ||r(p)||^2 with r(p) = s * (p - t): p the probabilities of all
 measured cells, t the measured ones, s = total / sigma, k the shrinkage and p0 a model to shrink towards, of potentials

@@ -1,1 +1,1 @@
-"""What selects a clique: views of marginals, AIM's scores, sketches, InDif, annealing."""
+"""Selection of cliques: views of marginals, AIM's scores, sketches, InDif."""

@@ -1,4 +1,4 @@
-"""InDif: how far a pair of attributes is from independence, estimated from noisy, projected marginals.
+"""InDif: a pair's distance from independence, from noisy projected marginals.
 
 Li et al. 2026, "HeteroFedSyn", Algorithms 1 and 2, Theorem 5, after Zhang et al. 2021, "PrivSyn". All parties form
 the same projection matrices from a public seed; a client sums its exact counts times an INTEGER matrix, so that secure

@@ -1,4 +1,6 @@
-"""What to measure next, and with how much of the budget: predicted errors for the whole plan, from released values.
+"""Plans of what to measure next, and with how much budget.
+
+They rest on predicted errors of the whole plan, from released values.
 
 The error of a query of the workload is made of parts, one for each clique inside it: what the model misses there
 (estimated from sketches), and for one attribute the noise of its marginal. Parts add up like orthogonal vectors.

@@ -1,4 +1,6 @@
-"""In how many groups of values a clique should be measured: what fewer groups save in noise, and what they do not see.
+"""Resolutions: in how many groups of values to measure a clique.
+
+Fewer groups save noise, and leave more of a dependence unseen.
 
 A marginal's noise is that of the groups that carry it. What groups leave unseen of a dependence follows from released
 one-way marginals by a model of the dependence:

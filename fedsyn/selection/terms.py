@@ -1,4 +1,6 @@
-"""The public integers behind one choice from a store: model, weights, penalties, and what one row can move.
+"""Public integers behind one choice from a store.
+
+They are the model, weights and penalties, and what one row can move.
 
 A store may have to compare on secret shares or ciphertexts, where numbers are integers. So a score is one:
 
