@@ -41,36 +41,44 @@ _FEWEST_CELLS = 2048
 BLOCK_CELLS = 1 << 15
 
 
-def inner_first(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, int, int]]:
+def inner_first(shape: Sequence[int], remaining: Sequence[bool]) -> list[tuple[int, int, int]]:
     """Returns reductions as three-axis views, the innermost axes first.
 
     (before, reduced, after) of each run of axes.
     """
-    runs = _runs(shape, kept)
+    runs = _runs(shape, remaining)
     return [
-        (math.prod(own for _, own in runs[:at]), size, math.prod(own for keep, own in runs[at + 1 :] if keep))
+        (
+            math.prod(length for _, length in runs[:at]),
+            size,
+            math.prod(length for keep, length in runs[at + 1 :] if keep),
+        )
         for at, (keep, size) in reversed(list(enumerate(runs)))
         if not keep and size > 1
     ]
 
 
-def outer_first(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, int, int]]:
+def outer_first(shape: Sequence[int], remaining: Sequence[bool]) -> list[tuple[int, int, int]]:
     """Returns reductions as three-axis views, the outermost axes first.
 
     They are faster, for the rows of the first steps are longer. Sums get other bits.
     """
-    runs = _runs(shape, kept)
+    runs = _runs(shape, remaining)
     return [
-        (math.prod(own for keep, own in runs[:at] if keep), size, math.prod(own for _, own in runs[at + 1 :]))
+        (
+            math.prod(length for keep, length in runs[:at] if keep),
+            size,
+            math.prod(length for _, length in runs[at + 1 :]),
+        )
         for at, (keep, size) in enumerate(runs)
         if not keep and size > 1
     ]
 
 
-def _runs(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[bool, int]]:
+def _runs(shape: Sequence[int], remaining: Sequence[bool]) -> list[tuple[bool, int]]:
     """Neighbouring axes with one fate as one."""
-    pairs = itertools.groupby(zip(kept, shape, strict=True), key=lambda pair: pair[0])
-    return [(keep, math.prod(size for _, size in own)) for keep, own in pairs]
+    pairs = itertools.groupby(zip(remaining, shape, strict=True), key=lambda pair: pair[0])
+    return [(keep, math.prod(size for _, size in run)) for keep, run in pairs]
 
 
 def turns(ufunc: np.ufunc, before: int, reduced: int, after: int) -> bool:
@@ -117,8 +125,8 @@ def sum_out(table: np.ndarray, axes: Axes, mask: int, keep: int) -> np.ndarray:
 
     `keep` is a subset of `mask`; the result may share memory.
     """
-    kept = [bool(keep >> rank & 1) for rank in bits(mask)]
-    for before, reduced, after in inner_first(axes.shape(mask), kept):
+    remaining = [bool(keep >> rank & 1) for rank in bits(mask)]
+    for before, reduced, after in inner_first(axes.shape(mask), remaining):
         if turns(np.add, before, reduced, after):
             sums = np.empty(before)
             reduce_rows(np.add, table.reshape(before, reduced), sums, np.empty(min(BLOCK_CELLS, table.size)))
@@ -256,9 +264,9 @@ class Calibrator:
 
     def _compile_reduction(self, ufunc: np.ufunc, table: np.ndarray, mask: int, out: np.ndarray, keep: int) -> None:
         axes = self.tree.axes
-        kept = [bool(keep >> rank & 1) for rank in bits(mask)]
+        remaining = [bool(keep >> rank & 1) for rank in bits(mask)]
         order = outer_first if ufunc is np.maximum else inner_first  # only sums depend on it
-        steps = order(axes.shape(mask), kept)
+        steps = order(axes.shape(mask), remaining)
         if not steps:
             self._ops.append((np.copyto, (out.reshape(-1), table.reshape(-1))))
         for index, (before, reduced, after) in enumerate(steps):

@@ -58,16 +58,16 @@ class Held:
         self.aims = aims
         self._one_way = {rank: nearest_counts(counts) for rank, counts in one_way.items()}
 
-    def corrected(self, given: Sequence[Floats], fitted: Sequence[Floats]) -> list[Floats]:
+    def corrected(self, targets: Sequence[Floats], fitted: Sequence[Floats]) -> list[Floats]:
         """Returns the next fit's target, so that it meets the held sums.
 
         Args:
-            given: what the last one was asked for, on each grid.
-            fitted: what it came to; not negative.
+            targets: of the last fit, on each grid.
+            fitted: its result on each grid; not negative.
         """
         return [
             table + sum(self._missing(grid, aim, now), np.zeros(()))
-            for grid, table, aim, now in zip(self.grids, given, self.aims, fitted, strict=True)
+            for grid, table, aim, now in zip(self.grids, targets, self.aims, fitted, strict=True)
         ]
 
     def _missing(self, grid: MeasuredGrid, aim: Floats, now: Floats) -> Iterator[Floats]:
@@ -229,14 +229,14 @@ class Posterior:
         """
         compiled = self._compiled
         aims, one_way = self._effects.tables(values, self.total)
-        held, given = Held(self._grids, aims, one_way), aims
+        held, targets = Held(self._grids, aims, one_way), aims
         # What is asked for agrees, so a fit meets it whatever the weights: equal ones are met in the fewest steps.
         even = np.ones_like(compiled.scale)
-        descent = Descent(Problem(compiled.calibrator, self._target(given), even, seen=compiled.seen), start)
+        descent = Descent(Problem(compiled.calibrator, self._target(targets), even, seen=compiled.seen), start)
         descent.descend(_ITERATIONS)
         for _ in range(_STEPS):
-            given = held.corrected(given, self._counts())
-            descent.aim(self._target(given))
+            targets = held.corrected(targets, self._counts())
+            descent.aim(self._target(targets))
             descent.descend(_STEP)
         return compiled.model(descent.z)
 

@@ -64,14 +64,14 @@ class QueryPlanner:
         self._assemblies: dict[tuple[int, int, int], Assembly] = {}
         self._roots: dict[int, int] = {}
 
-    def assembly(self, node: int, mask: int, given: int) -> Assembly:
+    def assembly(self, node: int, mask: int, condition: int) -> Assembly:
         """Returns the cheapest order for P(mask | given) at a node.
 
-        Its clique contains `given` (0: the marginal).
+        Its clique contains `condition` (0: the marginal).
         """
-        key = (node, mask, given)
+        key = (node, mask, condition)
         if key not in self._assemblies:
-            self._assemblies[key] = self._plan(node, mask, given)
+            self._assemblies[key] = self._plan(node, mask, condition)
         return self._assemblies[key]
 
     def root(self, mask: int) -> int:
@@ -109,14 +109,14 @@ class QueryPlanner:
             out.append((widest, len(groups), tree.axes.cells(needed), node))
         return out
 
-    def _plan(self, node: int, mask: int, given: int) -> Assembly:
+    def _plan(self, node: int, mask: int, condition: int) -> Assembly:
         tree, clique = self.tree, self.tree.cliques[node]
         # The messages that the query needs: one for each neighbour behind which attributes lie.
         messages = [
             (other, part, clique & tree.cliques[other]) for other, part in sorted(tree.groups(node, mask).items())
         ]
         # Costs of messages of several attributes, which serve this query alone.
-        have = needed = (mask & clique) | given
+        have = needed = (mask & clique) | condition
         below, below_cell = 0.0, 0.0
         for other, part, link in messages:
             have |= link
@@ -257,13 +257,13 @@ class TreeProjector:
             self._marginals[key] = sum_out(table, self.axes, wider, keep)
         return self._marginals[key]
 
-    def conditional(self, node: int, keep: int, given: int) -> np.ndarray:
+    def conditional(self, node: int, keep: int, condition: int) -> np.ndarray:
         """Returns P(keep | given) at a node, over `keep`.
 
-        It contains `given`; zero where `given` is impossible.
+        It contains `condition`; zero where `condition` is impossible.
         """
         joint = self.node_marginal(node, keep)
-        margin = self.node_marginal(node, given).reshape(broadcast_shape(self.axes, given, keep))
+        margin = self.node_marginal(node, condition).reshape(broadcast_shape(self.axes, condition, keep))
         conditional = np.zeros_like(joint)
         np.divide(joint, margin, out=conditional, where=margin > 0)
         return conditional
@@ -298,21 +298,21 @@ class TreeProjector:
             mask: attributes on `node`'s side of the edge, none of them in the separator.
         """
         key = (node, to, mask)
-        found = self._messages.get(key)
-        if found is None:
-            found = self._assemble(node, mask, self.tree.cliques[node] & self.tree.cliques[to])
+        table = self._messages.get(key)
+        if table is None:
+            table = self._assemble(node, mask, self.tree.cliques[node] & self.tree.cliques[to])
             # One attribute given a separator comes up in many queries; larger tables are dropped with the query.
-            if mask.bit_count() == 1 and found.size <= _KEPT_CELLS:
-                self._messages[key] = found
-        return found
+            if mask.bit_count() == 1 and table.size <= _KEPT_CELLS:
+                self._messages[key] = table
+        return table
 
-    def _assemble(self, node: int, mask: int, given: int) -> np.ndarray:
+    def _assemble(self, node: int, mask: int, condition: int) -> np.ndarray:
         """Returns P(mask | given), over both.
 
-        `given`: a subset of the node's clique; 0: the marginal.
+        `condition`: a subset of the node's clique; 0: the marginal.
         """
-        plan = self.planner.assembly(node, mask, given)
-        table = self.conditional(node, plan.have, given) if given else self.node_marginal(node, plan.have)
+        plan = self.planner.assembly(node, mask, condition)
+        table = self.conditional(node, plan.have, condition) if condition else self.node_marginal(node, plan.have)
         messages = [self.message(other, node, part) for other, part, _ in plan.messages]
         return self._multiply(plan, table, messages, plan.peak)
 
@@ -371,12 +371,12 @@ class TreeProjector:
                 root = self.tree.roots[first]
                 if root == self.tree.roots[second]:
                     apart.setdefault(root, []).append(mask)
-        found: dict[int, np.ndarray] = {}
-        for root, own in sorted(apart.items()):
+        results: dict[int, np.ndarray] = {}
+        for root, pairs in sorted(apart.items()):
             nodes = [node for node in range(len(self.tree.cliques)) if self.tree.root_of[node] == root]
-            if len(own) >= _MANY_PAIRS and self._sweeps_pay(nodes, len(own)):
-                self._sweep(nodes, set(own), found)
-        return found
+            if len(pairs) >= _MANY_PAIRS and self._sweeps_pay(nodes, len(pairs)):
+                self._sweep(nodes, set(pairs), results)
+        return results
 
     def _sweeps_pay(self, nodes: list[int], pairs: int) -> bool:
         """Tells whether `_sweep` has room and is faster.
@@ -386,8 +386,8 @@ class TreeProjector:
         tree, sizes = self.tree, self.axes.sizes
         cells = [self.axes.cells(link) for link in tree.separators]
         # From the leaves: values in each subtree, and what carrying them up costs.
-        own = {n: sum(sizes[rank] for rank in bits(tree.cliques[n] & ~tree.separators[n])) for n in nodes}
-        below, held, products = dict(own), 0, 0
+        new_values = {n: sum(sizes[rank] for rank in bits(tree.cliques[n] & ~tree.separators[n])) for n in nodes}
+        below, held, products = dict(new_values), 0, 0
         for node in reversed(nodes):
             below[node] += sum(below[child] for child in tree.children[node])
             held += below[node] * cells[node]
@@ -395,8 +395,8 @@ class TreeProjector:
         # From the root: values met before each node, and what carrying them down costs.
         met = {nodes[0]: 0}
         for node in nodes:
-            products += met[node] * cells[node] * own[node]
-            values, carried = met[node] + own[node], met[node] * cells[node]
+            products += met[node] * cells[node] * new_values[node]
+            values, carried = met[node] + new_values[node], met[node] * cells[node]
             for child in tree.children[node]:
                 met[child] = values
                 held += values * cells[child]
@@ -404,8 +404,8 @@ class TreeProjector:
                 values, carried = values + below[child], carried + below[child] * cells[child]
         return held <= _HELD and products < _PRODUCTS_PER_PAIR * pairs
 
-    def _sweep(self, nodes: list[int], wanted: set[int], found: dict[int, np.ndarray]) -> None:
-        """Puts the wanted pairs that no node holds into `found`.
+    def _sweep(self, nodes: list[int], wanted: set[int], results: dict[int, np.ndarray]) -> None:
+        """Puts the wanted pairs that no node holds into `results`.
 
         Those of one tree.
 
@@ -416,7 +416,7 @@ class TreeProjector:
         Args:
             nodes: of the tree, parents first.
             wanted: pairs.
-            found: where they are put, axes by rank.
+            results: where they are put, axes by rank.
         """
         tree = self.tree
         new = {node: tree.cliques[node] & ~tree.separators[node] for node in nodes}
@@ -424,7 +424,7 @@ class TreeProjector:
         below: dict[int, Conditionals] = {}  # what a subtree has, given its separator
         for node in reversed(nodes):
             to = tree.separators[node]
-            parts = [self._given(node, bits(new[node]), to)]
+            parts = [self._conditionals(node, bits(new[node]), to)]
             parts += [self._carried(below[child], node, tree.separators[child], to) for child in tree.children[node]]
             below[node] = Conditionals.joined(parts)
         # From the root: what was met before, given each separator, beside a node's new attributes.
@@ -436,44 +436,48 @@ class TreeProjector:
             link, parent = tree.separators[node], tree.parents[node]
             if parent >= 0:
                 over = tree.separators[parent]
-                parts = [self._given(parent, bits(tree.cliques[parent] & ~link), link)]
+                parts = [self._conditionals(parent, bits(tree.cliques[parent] & ~link), link)]
                 if met.ranks:
                     parts.append(self._carried(met, parent, over, link))
                 for other in tree.children[parent][:index]:
                     parts.append(self._carried(below[other], parent, tree.separators[other], link))
                 met = Conditionals.joined(parts)
-                self._found(node, met, bits(new[node]), link, wanted, found)
+                self._write_pairs(node, met, bits(new[node]), link, wanted, results)
             queue += [(child, met, place) for place, child in enumerate(tree.children[node])]
 
-    def _given(self, node: int, ranks: tuple[int, ...], given: int) -> Conditionals:
+    def _conditionals(self, node: int, ranks: tuple[int, ...], condition: int) -> Conditionals:
         """Attributes of a node given others of it."""
         rows = [
-            _arranged(self.conditional(node, given | 1 << rank, given), given | 1 << rank, (rank, *bits(given)))
+            _arranged(
+                self.conditional(node, condition | 1 << rank, condition),
+                condition | 1 << rank,
+                (rank, *bits(condition)),
+            )
             for rank in ranks
         ]
-        cells = self.axes.cells(given)
+        cells = self.axes.cells(condition)
         return Conditionals(ranks, np.concatenate([np.zeros((0, cells)), *(row.reshape(-1, cells) for row in rows)]))
 
-    def _carried(self, known: Conditionals, node: int, given: int, to: int) -> Conditionals:
+    def _carried(self, known: Conditionals, node: int, condition: int, to: int) -> Conditionals:
         """Carries known distributions from one set of conditions to another.
 
         Those given some attributes of a node become those given others of it.
         """
-        axes, both = self.axes, given | to
-        step = np.zeros((axes.cells(given), axes.cells(to)))
-        step[_cells_in(axes, both, given), _cells_in(axes, both, to)] = self.conditional(node, both, to).ravel()
+        axes, both = self.axes, condition | to
+        step = np.zeros((axes.cells(condition), axes.cells(to)))
+        step[_cells_in(axes, both, condition), _cells_in(axes, both, to)] = self.conditional(node, both, to).ravel()
         return Conditionals(known.ranks, matmul(known.table[None], step[None])[0])
 
-    def _found(
+    def _write_pairs(
         self,
         node: int,
         met: Conditionals,
         new: tuple[int, ...],
         link: int,
         wanted: set[int],
-        found: dict[int, np.ndarray],
+        results: dict[int, np.ndarray],
     ) -> None:
-        """Puts pairs of met and new attributes into `found`.
+        """Puts pairs of met and new attributes into `results`.
 
         Those that are wanted, of a node's new attributes.
         """
@@ -488,7 +492,7 @@ class TreeProjector:
                 mask = 1 << x | 1 << y
                 if mask in wanted:
                     table = block[top : top + sizes[x], left : left + sizes[y]]
-                    found[mask] = table if x < y else table.T
+                    results[mask] = table if x < y else table.T
                 left += sizes[y]
             top += sizes[x]
 
@@ -542,14 +546,16 @@ class TreeProjector:
         entries: np.ndarray = arranged[tuple(columns[rank] for rank in fixed)]
         return entries
 
-    def _assemble_at(self, node: int, part: int, query: int, given: int, columns: dict[int, np.ndarray]) -> np.ndarray:
+    def _assemble_at(
+        self, node: int, part: int, query: int, condition: int, columns: dict[int, np.ndarray]
+    ) -> np.ndarray:
         """Returns P(part | given) at single cells of the query.
 
-        (m, free attributes of `given`); the query's attributes are fixed at each cell.
+        (m, free attributes of `condition`); the query's attributes are fixed at each cell.
         """
-        plan = self.planner.assembly(node, part, given)
+        plan = self.planner.assembly(node, part, condition)
         have = plan.have
-        table = self.conditional(node, have, given) if given else self.node_marginal(node, have)
+        table = self.conditional(node, have, condition) if condition else self.node_marginal(node, have)
         # The node's own table at the cells; then one message after the other.
         values = self._gather(table, have, query, columns)
         free = have & ~query
@@ -559,7 +565,7 @@ class TreeProjector:
             else:
                 message = self._assemble_at(other, below, query, link, columns)
             # Attributes that no later message needs are summed out.
-            later = given
+            later = condition
             for _, _, rest in plan.messages[index + 1 :]:
                 later |= rest
             gone = free & ~later

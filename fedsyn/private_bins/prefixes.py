@@ -77,7 +77,7 @@ class PrefixTree:
     alive: list[bytes] = field(default_factory=lambda: [b""])
     found: dict[str, float] = field(default_factory=dict)
 
-    def take(self, counts: Floats, sigma: float, asked: int, false_alarm: float) -> None:
+    def take(self, counts: Floats, sigma: float, cells: int, false_alarm: float) -> None:
         """Takes the noisy counts of a level.
 
         Prefixes that do not stand out are forgotten.
@@ -85,10 +85,10 @@ class PrefixTree:
         Args:
             counts: (alive * 257,).
             sigma: of their noise.
-            asked: cells of the whole level, all columns together.
+            cells: of the whole level, all columns together.
             false_alarm: of the whole level.
         """
-        least = threshold(sigma, asked, false_alarm)
+        least = threshold(sigma, cells, false_alarm)
         longer: dict[bytes, float] = {}
         for cell in np.flatnonzero(counts > least).tolist():
             prefix, symbol = self.alive[cell // SYMBOLS], cell % SYMBOLS

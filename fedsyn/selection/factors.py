@@ -56,10 +56,10 @@ class Cuts:
     @classmethod
     def of(cls, mass: npt.ArrayLike, places: npt.ArrayLike) -> Cuts:
         """Masses need not be normalised, nor places be without gaps."""
-        given, own = np.maximum(np.asarray(mass, np.float64), 0.0) + 1e-12, np.asarray(places, np.int64)
-        found = np.full(len(own), -1)
-        found[own >= 0] = np.unique(own[own >= 0], return_inverse=True)[1]
-        return cls(given / given.sum(), found)
+        masses, positions = np.maximum(np.asarray(mass, np.float64), 0.0) + 1e-12, np.asarray(places, np.int64)
+        ranks = np.full(len(positions), -1)
+        ranks[positions >= 0] = np.unique(positions[positions >= 0], return_inverse=True)[1]
+        return cls(masses / masses.sum(), ranks)
 
     @property
     def share(self) -> Floats:
@@ -114,12 +114,12 @@ class Cuts:
         edges = self.edges
         density = np.exp(-(edges**2) / 2.0) / np.sqrt(2.0 * np.pi)
         now, before = np.ones_like(edges), np.zeros_like(edges)
-        found = np.empty((len(edges) + 1, most))
+        integrals = np.empty((len(edges) + 1, most))
         for k in range(1, most + 1):
             at = np.concatenate([[0.0], now * density, [0.0]]) / np.sqrt(k)
-            found[:, k - 1] = at[:-1] - at[1:]
+            integrals[:, k - 1] = at[:-1] - at[1:]
             now, before = (edges * now - np.sqrt(k - 1.0) * before) / np.sqrt(k), now
-        return self.spread(found)
+        return self.spread(integrals)
 
 
 def factor_model(
@@ -203,7 +203,7 @@ def looks(
 # The order of unordered values ---------------------------------------------------------------------------------------
 
 
-def scores(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> dict[str, Floats]:
+def scores(pairs: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> dict[str, Floats]:
     """Returns (values,) scores of unordered attributes.
 
     They say where the values lie in the factor that links them to others.
@@ -215,11 +215,11 @@ def scores(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: S
     score.
 
     Args:
-        found: pairs.
+        pairs: as sketched.
         cuts: of the attributes that have an order.
         unordered: those that have none.
     """
-    whole = _Whole(found, cuts, unordered)
+    whole = _Whole(pairs, cuts, unordered)
     values, vectors = np.linalg.eigh(whole.matrix)
     top, out = float(values[-1]), dict[str, Floats]()
     if top <= _edge(whole.dimensions):
@@ -249,18 +249,18 @@ class _Whole:
     values', in proportion to their mass.
     """
 
-    def __init__(self, found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> None:
+    def __init__(self, pairs: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> None:
         # The groups of each attribute, by size, and the rows of the matrix for it.
         seen = {
             (name, size): groups
-            for look in found
+            for look in pairs
             for name, groups, size in zip(look.pair, look.groups, look.beyond.shape, strict=True)
         }
         finest = dict(sorted(seen))  # the largest size of each name stands last
         sizes = {name: size if name in unordered else 1 for name, size in finest.items()}
         ends = np.cumsum([0, *sizes.values()])
         self.groups = {name: seen[name, size] for name, size in finest.items() if name in unordered}
-        self.places = {name: slice(*own) for name, own in zip(sizes, pairwise(ends), strict=True)}
+        self.places = {name: slice(*bounds) for name, bounds in zip(sizes, pairwise(ends), strict=True)}
         self.dimensions = int(ends[-1]) - len(self.groups)  # groups' counts beyond independence add up to 0
         # What turns a pair's counts into its block of the matrix.
         directions = {
@@ -270,7 +270,7 @@ class _Whole:
             for (name, size), groups in seen.items()
         }
         self.matrix = np.zeros((ends[-1], ends[-1]))
-        for look in found:
+        for look in pairs:
             (a, b), (g, h) = look.pair, look.beyond.shape
             at = self.places[a], self.places[b]
             self.matrix[at] = directions[a, g].T @ look.beyond @ directions[b, h] / look.sigma
@@ -319,7 +319,7 @@ class Correlations:
         return Correlations(tuple(names), self.values[np.ix_(at, at)], self.precision[np.ix_(at, at)])
 
 
-def correlations(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: float) -> Correlations:
+def correlations(pairs: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: float) -> Correlations:
     """Returns the correlations of normal scores that explain the pairs.
 
     With them normal scores would look, on average, as the pairs do.
@@ -328,7 +328,7 @@ def correlations(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: 
     the sum over k of c_k r^k (Mehler), which is solved for r. Noise in that direction has the sketch's own sigma; a
     correlation of n rows of independent columns has a variance of 1/n besides.
     """
-    names = tuple(dict.fromkeys(name for look in found for name in look.pair))
+    names = tuple(dict.fromkeys(name for look in pairs for name in look.pair))
     place = {name: i for i, name in enumerate(names)}
     read: dict[tuple[str, bytes], tuple[Floats, Floats]] = {}
 
@@ -342,10 +342,10 @@ def correlations(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: 
         return read[key]
 
     # What each pair shows along its weak direction, and the series that explains it.
-    at = np.zeros((2, len(found)), np.int64)
-    seen, sigmas = np.zeros((2, len(found)))
-    series = np.zeros((len(found), _TERMS))
-    for i, look in enumerate(found):
+    at = np.zeros((2, len(pairs)), np.int64)
+    seen, sigmas = np.zeros((2, len(pairs)))
+    series = np.zeros((len(pairs), _TERMS))
+    for i, look in enumerate(pairs):
         (one, first), (two, second) = map(of, look.pair, look.groups, look.beyond.shape)
         at[:, i] = place[look.pair[0]], place[look.pair[1]]
         seen[i], sigmas[i], series[i] = one @ look.beyond @ two, look.sigma, first * second
@@ -368,10 +368,10 @@ def _solved(series: Floats, seen: Floats) -> tuple[Floats, Floats]:
         middle = (low + high) / 2.0
         over = _horner(series, middle) * middle > seen
         low, high = np.where(over, low, middle), np.where(over, middle, high)
-    found = (low + high) / 2.0
-    slopes = _horner(series * np.arange(1, series.shape[1] + 1), found)
+    roots = (low + high) / 2.0
+    slopes = _horner(series * np.arange(1, series.shape[1] + 1), roots)
     shows = series[:, 0] > 1e-9  # of a value without neighbours nothing is read
-    return np.where(shows, found, 0.0), np.where(shows, np.maximum(slopes, 0.5 * series[:, 0]), 0.0)
+    return np.where(shows, roots, 0.0), np.where(shows, np.maximum(slopes, 0.5 * series[:, 0]), 0.0)
 
 
 def _horner(series: Floats, at: Floats) -> Floats:
@@ -390,11 +390,11 @@ def factors(known: Correlations) -> list[dict[str, float]]:
     An attribute joins a factor if its loading is more than two standard deviations, and 0.1; the next factor is looked
     for among those that joined none.
     """
-    found, names = list[dict[str, float]](), list(known.names)
-    while len(names) > 2 and len(found) < MOST_FACTORS and (own := one_factor(known.among(names))):
-        found.append(own)
-        names = [name for name in names if name not in own]
-    return found
+    loadings, names = list[dict[str, float]](), list(known.names)
+    while len(names) > 2 and len(loadings) < MOST_FACTORS and (factor := one_factor(known.among(names))):
+        loadings.append(factor)
+        names = [name for name in names if name not in factor]
+    return loadings
 
 
 def one_factor(known: Correlations) -> dict[str, float]:
@@ -416,14 +416,14 @@ def one_factor(known: Correlations) -> dict[str, float]:
     # Least squares from two starts; the better one counts.
     one = int(np.argmax(np.abs(vectors[:, -1])))
     starts = vectors[:, -1], known.values[one] + np.eye(d)[one]  # two blocks alike: their mixture is a saddle point
-    loadings = min((_least_squares(known, start) for start in starts), key=lambda own: _loss(known, own))
+    loadings = min((_least_squares(known, start) for start in starts), key=lambda candidate: _loss(known, candidate))
     # Keep loadings that stand out of their noise, shrunk by it.
     variance = 1.0 / np.maximum(weights @ loadings**2, 1e-12)
     shown = loadings**2 > np.maximum(4.0 * variance, _LEAST**2)
     if shown.sum() < 3:
         return {}
     shrunk = loadings * (1.0 - variance / np.where(shown, loadings**2, np.inf))
-    return {name: float(own) for name, own, kept in zip(known.names, shrunk, shown, strict=True) if kept}
+    return {name: float(loading) for name, loading, shows in zip(known.names, shrunk, shown, strict=True) if shows}
 
 
 def _least_squares(known: Correlations, start: Floats) -> Floats:

@@ -211,16 +211,16 @@ class Planner:
 
         How much less all queries' errors are without the parts of each candidate.
         """
-        own = self.inside(np.where(self.single, 0.0, parts))
-        return self._per_candidate(self._gain(self.inside(parts)[self.queries], own, slice(None)))
+        covered = self.inside(np.where(self.single, 0.0, parts))
+        return self._per_candidate(self._gain(self.inside(parts)[self.queries], covered, slice(None)))
 
-    def _gain(self, base: Floats, own: Floats, entries: Any) -> Floats:
+    def _gain(self, base: Floats, covered: Floats, entries: Any) -> Floats:
         """Returns what candidates take away from the queries that hold them.
 
         `entries`: some of the pairs (candidate, query).
         """
         query, candidate = self._query[entries], self._candidate[entries]
-        left = np.sqrt(np.maximum(base[query] - own[candidate], 0.0))
+        left = np.sqrt(np.maximum(base[query] - covered[candidate], 0.0))
         return np.asarray(self.weights[query] * (np.sqrt(base[query]) - left))
 
     def share(self, i: int, errors: ModelErrors) -> float:
@@ -313,19 +313,19 @@ class Planner:
         open_ = np.zeros(len(parts), bool)
         open_[list(eligible)] = True
         total = sum(self.share(i, errors) for i in errors.noisy)
-        search, full, told = _Search(self, errors, parts, open_, cells, budget), False, False
-        while (found := search.best(total)) is not None:
-            clique, step = found
+        search, full, closed = _Search(self, errors, parts, open_, cells, budget), False, False
+        while (offer := search.best(total)) is not None:
+            clique, step = offer
             open_[clique] = False
             # No room: leave out all candidates that are known to lack it, too.
             if not room.take(clique):
-                if not told:  # the tree is as it was when it told last
+                if not closed:  # since the tree changed last
                     left = np.flatnonzero(open_)
                     search.close(left[room.lacking(left)])
-                full = told = True
+                full = closed = True
                 continue
             # Take it, on the step of its ladder that gains most.
-            told = False
+            closed = False
             chosen.append(clique)
             unseen = 0.0
             if errors.ladder is not None and step + 1 < len(errors.ladder(clique).unseen):
@@ -368,8 +368,8 @@ class Positions:
 
     def of(self, which: Iterable[int]) -> Integers:
         """The positions of some ids, one id after the other."""
-        found = [self._order[self._ends[i] : self._ends[i + 1]] for i in which]
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+        runs = [self._order[self._ends[i] : self._ends[i + 1]] for i in which]
+        return np.concatenate(runs) if runs else np.zeros(0, np.int64)
 
 
 class OfferTerms:
@@ -395,8 +395,8 @@ class OfferTerms:
         self.steps = np.zeros((m, 0), bool)
 
     def are_of(self, errors: ModelErrors) -> bool:
-        own = self._errors
-        return own.support is errors.support and own.ladder is errors.ladder and own.costs is errors.costs
+        current = self._errors
+        return current.support is errors.support and current.ladder is errors.ladder and current.costs is errors.costs
 
     def add(self, which: Integers) -> None:
         """Computes the rows of these candidates that are not there yet."""
@@ -411,10 +411,10 @@ class OfferTerms:
             carried, unseen, costs = cells, 0.0 * one, one if errors.costs is None else errors.costs[new]
         else:
             ladders = [errors.ladder(int(i)) for i in new]
-            lengths = np.array([len(own.carried) for own in ladders])
+            lengths = np.array([len(ladder.carried) for ladder in ladders])
             carried, unseen, costs = (
                 np.concatenate(part)
-                for part in zip(*((own.carried, own.unseen, own.costs) for own in ladders), strict=True)
+                for part in zip(*((ladder.carried, ladder.unseen, ladder.costs) for ladder in ladders), strict=True)
             )
         # Room for the longest ladder.
         more = int(lengths.max()) - self.steps.shape[1]
@@ -540,8 +540,8 @@ class _Search:
         )
         # Queue those that offer anything, by offer and gain for their room.
         room = self.room[which]
-        found = zip((offers / room).tolist(), (self.gains[which] / room).tolist(), (-which).tolist(), strict=True)
-        self.queue = sorted([*self.queue, *(one for one in found if one[0] > 0.0)])
+        entries = zip((offers / room).tolist(), (self.gains[which] / room).tolist(), (-which).tolist(), strict=True)
+        self.queue = sorted([*self.queue, *(one for one in entries if one[0] > 0.0)])
 
     def changed(self, parts: Integers) -> None:
         """Updates gains and distances after these parts changed.
