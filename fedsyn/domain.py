@@ -180,13 +180,13 @@ class Domain:
         """
         names = tuple(clique)
         out: Flags | None = None
-        for own, cells in self.zeros:
-            if not set(own) & set(names):
+        for zero_names, cells in self.zeros:
+            if not set(zero_names) & set(names):
                 continue
-            table = cells.all(axis=tuple(i for i, name in enumerate(own) if name not in names))
+            table = cells.all(axis=tuple(i for i, name in enumerate(zero_names) if name not in names))
             if not table.any():
                 continue
-            shared = [name for name in own if name in names]
+            shared = [name for name in zero_names if name in names]
             table = table.transpose(sorted(range(len(shared)), key=lambda i: names.index(shared[i])))
             table = table.reshape([self[name] if name in shared else 1 for name in names])
             out = np.zeros(self.shape_of(names), dtype=bool) if out is None else out

@@ -86,9 +86,9 @@ class Clustering(Partitioner):
         path = cache_dir() / "partitions" / f"embedding-{digest}.npy"
         with _alone(path):
             try:
-                kept: np.ndarray = np.load(path, allow_pickle=False)
-                if kept.shape == (table.rows, 2):
-                    return kept
+                cached: np.ndarray = np.load(path, allow_pickle=False)
+                if cached.shape == (table.rows, 2):
+                    return cached
             except (OSError, ValueError, EOFError, zipfile.BadZipFile):
                 pass  # absent or damaged: compute it and write it again
             computed = _project(points, seed)
@@ -191,8 +191,8 @@ def _missing(package: str) -> ConfigError:
 
 
 def _versions(*packages: str) -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            versions[package] = importlib.metadata.version(package)
+    return versions

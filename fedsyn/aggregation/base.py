@@ -54,15 +54,15 @@ class Limits:
         return self.asked - self.fewest
 
     @classmethod
-    def of(cls, node: AggregationNode, asked: int, minimum: int) -> Limits:
-        """The limits that a configuration sets for a sum over `asked` clients."""
-        return cls.of_shares(node.corrupted, node.dropout, asked, minimum)
+    def of(cls, node: AggregationNode, clients: int, minimum: int) -> Limits:
+        """Returns the limits that a configuration sets for a sum."""
+        return cls.of_shares(node.corrupted, node.dropout, clients, minimum)
 
     @classmethod
-    def of_shares(cls, corrupted: float, dropout: float, asked: int, minimum: int) -> Limits:
-        fewest = max(1, minimum, asked - _share(dropout, asked))
-        share, one = _share(corrupted, asked), 1 if corrupted > 0.0 and asked > 1 else 0
-        return cls(asked, fewest, max(share, min(one, fewest - 1)), max(share, min(one, fewest - 2)))
+    def of_shares(cls, corrupted: float, dropout: float, clients: int, minimum: int) -> Limits:
+        fewest = max(1, minimum, clients - _share(dropout, clients))
+        share, one = _share(corrupted, clients), 1 if corrupted > 0.0 and clients > 1 else 0
+        return cls(clients, fewest, max(share, min(one, fewest - 1)), max(share, min(one, fewest - 2)))
 
 
 def _share(fraction: float, clients: int) -> int:
@@ -439,8 +439,8 @@ class Aggregation(TrustModel):
         self.node = node
         self.minimum = minimum
 
-    def limits(self, asked: int) -> Limits:
-        return Limits.of(self.node, asked, self.minimum)
+    def limits(self, clients: int) -> Limits:
+        return Limits.of(self.node, clients, self.minimum)
 
     @property
     def reads(self) -> Reads:

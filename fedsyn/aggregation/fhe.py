@@ -95,9 +95,9 @@ class FheAggregation(Aggregation):
         total, contributors = np.zeros(whole.spec.length, np.uint64), list[int]()
         at_once = max(1, _AT_ONCE // (8 * whole.spec.length + _LEAST))
         for first in range(0, len(whole.asked.cohort), at_once):
-            asked, missing = whole.asked.cohort[first : first + at_once], first - len(contributors)
+            cohort, missing = whole.asked.cohort[first : first + at_once], first - len(contributors)
             arrays = [*whole.asked.arrays, *crypto.invitation]
-            replies = yield whole.message(asked, arrays, limits.fewest, missing)
+            replies = yield whole.message(cohort, arrays, limits.fewest, missing)
             contributors += _added(whole, crypto, replies, total)
         if len(contributors) < limits.fewest:
             return Summed.nothing()
@@ -105,8 +105,8 @@ class FheAggregation(Aggregation):
         summed = opened(crypto.opened(whole, total), whole.spec.shapes, noise, contributors)
         if not crypto.adds:
             return summed
-        own = noise.whole().sigma_of(1)
-        return replace(summed, sigmas=tuple(math.hypot(sigma, own) for sigma in summed.sigmas))
+        added_sigma = noise.whole().sigma_of(1)
+        return replace(summed, sigmas=tuple(math.hypot(sigma, added_sigma) for sigma in summed.sigmas))
 
     def who_sees_what(self) -> dict[str, str]:
         return {

@@ -131,9 +131,9 @@ class SecureAggregation(Aggregation):
             return self._set_up(part, stage, arrays)
         refuse(stage.name not in (MASKED, UNMASK, RECOVER) or stage.skip > len(arrays) - _HEAD - 1, _NO_STAGE)
         head, inbox = arrays[stage.skip : stage.skip + _HEAD], arrays[stage.skip + _HEAD : -1]
-        given, number, epoch = read_place(arrays[-1], 3)
+        partition, number, epoch = read_place(arrays[-1], 3)
         facts = self._facts(part, stage.run, head, number, epoch)
-        client = self._client(part, own_partition(part, given, facts.committee.setup.position(given) >= 0))
+        client = self._client(part, own_partition(part, partition, facts.committee.setup.position(partition) >= 0))
         if stage.name == MASKED:
             layers = client.layers(facts, inbox)
             contribution = yield arrays[: stage.skip]
@@ -144,9 +144,9 @@ class SecureAggregation(Aggregation):
         is_first = stage.name == ENROL
         refuse(stage.skip != 0 or len(arrays) < (2 if is_first else 3), _NO_STAGE)
         invited = read_cohort(arrays[0], None)
-        given, number = read_place(arrays[-1], 2)
+        partition, number = read_place(arrays[-1], 2)
         setup = self._setup(invited, number, stage.run, part.config_hash)
-        client = self._client(part, own_partition(part, given, setup.position(given) >= 0))
+        client = self._client(part, own_partition(part, partition, setup.position(partition) >= 0))
         if is_first:
             return client.enrol(setup)
         return client.deal(committee_of(setup, _bytes(arrays[1])), arrays[2:-1])
@@ -208,17 +208,19 @@ class SecureAggregation(Aggregation):
             SecureSumAborted: too few were left, nothing was opened.
         """
         limits = self.limits(len(whole.asked.cohort))
-        kept = yield from self._ready(whole, limits)
+        established = yield from self._ready(whole, limits)
         self._served += 1
-        committee, dealt = kept.committee, wire.write_flags(kept.dealt)
-        keys, about = (committee.enrolled, kept.transcript, dealt.tobytes()), (whole.name, whole.record.round)
-        facts = _facts_of(self._shares, committee.setup, keys, kept.epoch, about, whole.spec, tuple(whole.asked.cohort))
+        committee, dealt = established.committee, wire.write_flags(established.dealt)
+        keys, about = (committee.enrolled, established.transcript, dealt.tobytes()), (whole.name, whole.record.round)
+        facts = _facts_of(
+            self._shares, committee.setup, keys, established.epoch, about, whole.spec, tuple(whole.asked.cohort)
+        )
         for partition in set(whole.asked.cohort) - {committee.setup.clients[i] for i in np.flatnonzero(facts.asked)}:
             if partition not in whole.record.dropped:  # whose refusal says why
                 whole.drop(partition, "the client is not enrolled for the run's secure sums")
         head = [write_cohort(whole.asked.cohort), write_cohort(committee.setup.clients), *map(_array, keys)]
-        place = (committee.setup.number, kept.epoch)
-        steps = CommitteeSumServer(facts, kept, whole.drop).steps()
+        place = (committee.setup.number, established.epoch)
+        steps = CommitteeSumServer(facts, established, whole.drop).steps()
         step = next(steps)
         while True:
             stage = step.stage
@@ -251,14 +253,14 @@ class SecureAggregation(Aggregation):
 
         A new one where the present one is used up or lacks too many.
         """
-        kept, everyone = self._established, whole.everyone or whole.asked.cohort
-        if kept is not None:
-            kept.renew()
-            enrolled = {kept.committee.setup.clients[int(i)] for i in kept.committee.places}
+        established, everyone = self._established, whole.everyone or whole.asked.cohort
+        if established is not None:
+            established.renew()
+            enrolled = {established.committee.setup.clients[int(i)] for i in established.committee.places}
             lacking = len(set(whole.asked.cohort) & enrolled) < limits.fewest
             late = self._served >= _AGAIN and bool(self._missed or set(everyone) - enrolled)
-            if not (kept.is_spent or lacking or late):
-                return kept
+            if not (established.is_spent or lacking or late):
+                return established
         self._established = None  # whoever answers the first message of a setup has forgotten the one before
         self._established = yield from self._established_anew(whole, tuple(sorted(everyone)))
         self._served, self._missed = 0, set()
@@ -289,11 +291,11 @@ class SecureAggregation(Aggregation):
                 try:
                     step = steps.send({k: reply.arrays for k, reply in replies.items()})
                 except StopIteration as end:
-                    found: Established | list[int] = end.value
+                    outcome: Established | list[int] = end.value
                     break
-            if isinstance(found, Established):
-                return found
-            everyone = tuple(k for k in everyone if k not in found)
+            if isinstance(outcome, Established):
+                return outcome
+            everyone = tuple(k for k in everyone if k not in outcome)
         raise SecureSumAborted("no committee could be set up: its members do not deal keys")
 
     def _is_enough(self, step: Step, whole: ServerSum, everyone: tuple[int, ...]) -> Enough:
@@ -329,12 +331,12 @@ class SecureAggregation(Aggregation):
         return self.node.noise != "server" or stage.name not in (UNMASK, RECOVER)
 
     def memory(self, known: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        kept, number = self._established, None
-        if kept is not None:
-            number = kept.committee.setup.number
+        established, number = self._established, None
+        if established is not None:
+            number = established.committee.setup.number
         small = {"run": self._run, "setups": self._setups, "served": self._served, "missed": sorted(self._missed)}
-        small |= {"setup": number, **({} if kept is None else kept.progress())}
-        whole = None if kept is None or number == known else kept.to_entry()
+        small |= {"setup": number, **({} if established is None else established.progress())}
+        whole = None if established is None or number == known else established.to_entry()
         return small, whole
 
     def remember(self, memory: Mapping[str, Any], setup: Mapping[str, Any] | None) -> None:
@@ -344,9 +346,9 @@ class SecureAggregation(Aggregation):
         if memory["setup"] is not None:
             if setup is None or setup["number"] != memory["setup"]:
                 raise RunError("the journal lacks the setup of the run's secure sums")
-            made = self._setup(tuple(setup["invited"]), int(setup["number"]), self._run, "")
-            made = replace(made, identifier=bytes.fromhex(setup["identifier"]))
-            self._established = Established.read(made, setup, memory)
+            rebuilt = self._setup(tuple(setup["invited"]), int(setup["number"]), self._run, "")
+            rebuilt = replace(rebuilt, identifier=bytes.fromhex(setup["identifier"]))
+            self._established = Established.read(rebuilt, setup, memory)
 
     def _roster(self) -> Mapping[int, bytes] | None:
         """Public keys by which the server finds a bad signature.
@@ -405,8 +407,8 @@ def _facts_read(
     Bytes are found again faster than tuples of thousands of numbers.
     """
     invited, *rest = setup
-    made = _setup_of(shares, read_cohort(_array(invited), None), *rest)
-    return _facts_of(shares, made, keys, epoch, about, spec, read_cohort(_array(cohort), spec.asked))
+    rebuilt = _setup_of(shares, read_cohort(_array(invited), None), *rest)
+    return _facts_of(shares, rebuilt, keys, epoch, about, spec, read_cohort(_array(cohort), spec.asked))
 
 
 @lru_cache(maxsize=8)
@@ -447,16 +449,16 @@ def _facts_of(
     )
 
 
-def own_partition(part: ClientSum, given: int, is_named: bool) -> int:
+def own_partition(part: ClientSum, partition: int, is_named: bool) -> int:
     """Returns this client's place in a sum.
 
     Its own id, or the one that the server gave it and names among the others.
     """
     refuse(not is_named, "the message does not say which client of the sum it is for")
-    own = part.holder.partition
-    if own is not None and given != own:
+    holder_partition = part.holder.partition
+    if holder_partition is not None and partition != holder_partition:
         raise ProtocolError("the message is for another client of the sum")
-    return given
+    return partition
 
 
 def read_place(array: npt.NDArray[Any], numbers: int) -> tuple[int, ...]:
@@ -476,23 +478,23 @@ def write_cohort(cohort: Sequence[int]) -> npt.NDArray[np.uint8]:
     return np.frombuffer(zlib.compress(np.packbits(bits).tobytes()), np.uint8)
 
 
-def read_cohort(array: npt.NDArray[Any], asked: int | None) -> tuple[int, ...]:
+def read_cohort(array: npt.NDArray[Any], count: int | None) -> tuple[int, ...]:
     """Reads the partition ids of `write_cohort`.
 
-    `asked` is how many there have to be, where that is known.
+    `count` is how many there have to be, where that is known.
     """
-    return _members(_bytes(array), asked)
+    return _members(_bytes(array), count)
 
 
 @lru_cache(maxsize=8)
-def _members(compressed: bytes, asked: int | None) -> tuple[int, ...]:
+def _members(compressed: bytes, count: int | None) -> tuple[int, ...]:
     reader = zlib.decompressobj()
     try:
         bits = reader.decompress(compressed, MOST_PARTITIONS // 8)  # never more, whatever the message unfolds to
     except zlib.error:
         raise ProtocolError("the message does not say which clients take part in the secure sum") from None
     cohort = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
-    if not reader.eof or (asked is not None and len(cohort) != asked):
+    if not reader.eof or (count is not None and len(cohort) != count):
         raise ProtocolError("the secure sum names more or fewer clients than it accounts for")
     return tuple(int(k) for k in cohort)
 

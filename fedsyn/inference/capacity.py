@@ -97,9 +97,9 @@ class Capacity:
         """Records measured cliques. Those inside another one cost nothing."""
         for clique in cliques:
             mask = self._axes.mask(clique)
-            if any(mask & own == mask for own in self._cliques.values()):
+            if any(mask & other == mask for other in self._cliques.values()):
                 continue
-            inside = [q for q, own in self._cliques.items() if own & mask == own]
+            inside = [q for q, other in self._cliques.items() if other & mask == other]
             for q in inside:
                 del self._cliques[q]
             self._cliques[self.domain.canonical(clique)] = mask

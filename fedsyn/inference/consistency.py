@@ -155,8 +155,8 @@ def agree(tables: Marginals, sigmas: Mapping[Clique, float], total: float) -> No
         cells = [tables[clique].size / mean.size for clique, mean in zip(holders, sums, strict=True)]
         weights = [(least / sigmas[clique]) ** 2 / c for clique, c in zip(holders, cells, strict=True)]
         mean = sum((w * s for w, s in zip(weights, sums, strict=True)), np.zeros(())) / math.fsum(weights)
-        for clique, own, c in zip(holders, sums, cells, strict=True):
-            tables[clique] += _along(subset, clique, (mean - own) / c)
+        for clique, projection, c in zip(holders, sums, cells, strict=True):
+            tables[clique] += _along(subset, clique, (mean - projection) / c)
 
 
 def norm_sub(values: np.ndarray, total: float) -> np.ndarray:

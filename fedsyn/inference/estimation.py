@@ -112,11 +112,11 @@ def estimate(
     config = config or EstimateConfig()
     if any(model is not None and model.domain != domain for model in (warm_start, prior)):
         raise ValueError("the warm start or the prior belongs to another domain")
-    found = merge(axes_of(domain), measurements)
-    total = float(least_variance_total(found) if total is None else total)
+    merged = merge(axes_of(domain), measurements)
+    total = float(least_variance_total(merged) if total is None else total)
     if not (math.isfinite(total) and total > 0):
         raise ValueError("the total must be positive and finite")
-    return _fitted(domain, completed(axes_of(domain), found, total), total, config, warm_start, prior, shrinkage)
+    return _fitted(domain, completed(axes_of(domain), merged, total), total, config, warm_start, prior, shrinkage)
 
 
 def _fitted(
@@ -178,8 +178,8 @@ def _with_parts(axes: Axes, one: Merged, ones: Mapping[int, Floats], total: floa
     values = one.values + total / one.values.size
     for axis, rank in enumerate(grid.ranks):
         counts = ones.get(rank, np.full(axes.sizes[rank], total / axes.sizes[rank]))
-        own = grid.of_values(rank, counts) - total / grid.shape[axis]
-        values = values + grid.across(own, (rank,)) * (len(own) / values.size)
+        effect = grid.of_values(rank, counts) - total / grid.shape[axis]
+        values = values + grid.across(effect, (rank,)) * (len(effect) / values.size)
     barred, noisy = impossible(axes, one.mask, one.index, values.shape), one.noisy
     if barred is not None:
         values, noisy = np.where(barred, 0.0, values), min(noisy, values.size - int(barred.sum()))

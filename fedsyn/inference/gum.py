@@ -441,9 +441,9 @@ def impossible_of(zeros: Sequence[tuple[Axes, Flags]], wanted: Axes, shape: tupl
     """
     sizes = dict(zip(axes, shape, strict=True))
     out = np.zeros([sizes[axis] for axis in wanted], dtype=bool)
-    for own, cells in zeros:
-        order = sorted(range(len(own)), key=lambda i: wanted.index(own[i]))
-        out |= cells.transpose(order).reshape([sizes[axis] if axis in own else 1 for axis in wanted])
+    for zero_axes, cells in zeros:
+        order = sorted(range(len(zero_axes)), key=lambda i: wanted.index(zero_axes[i]))
+        out |= cells.transpose(order).reshape([sizes[axis] if axis in zero_axes else 1 for axis in wanted])
     return out
 
 
@@ -474,9 +474,9 @@ def stays_possible(
     """
     new = dict(zip(axes, values, strict=True))
     out = np.ones(len(rows), dtype=bool)
-    for own, cells in zeros:
-        if not new.keys().isdisjoint(own):
-            out &= ~cells[tuple(new[axis] if axis in new else table[axis, rows] for axis in own)]
+    for zero_axes, cells in zeros:
+        if not new.keys().isdisjoint(zero_axes):
+            out &= ~cells[tuple(new[axis] if axis in new else table[axis, rows] for axis in zero_axes)]
     return out
 
 
@@ -499,10 +499,10 @@ def _allowed(
         }
     )
     pairs = [tuple(names[axis] for axis in edge) for edge in edges]
-    kept = Capacity(domain, node).add_while_fitting(pairs)
+    fitting = Capacity(domain, node).add_while_fitting(pairs)
     total = max(1.0, float(ones[0].sum())) if ones else 1.0
     measured = [Measurement((name,), ones[axis], 1.0) for axis, name in enumerate(names)]
-    measured += [Measurement(pairs[i], projected(core, edges[i]), 1.0) for i in kept]
+    measured += [Measurement(pairs[i], projected(core, edges[i]), 1.0) for i in fitting]
     return estimate(domain, measured, total=total).sample(rows, rng)
 
 
@@ -511,9 +511,9 @@ def marginal_of(table: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:
 
     `axes` ascend; the result's axes are in the order of `wanted`.
     """
-    kept = tuple(sorted(wanted))
-    projected: np.ndarray = table.sum(axis=tuple(i for i, axis in enumerate(axes) if axis not in kept))
-    return projected.transpose([kept.index(axis) for axis in wanted])
+    ascending = tuple(sorted(wanted))
+    projected: np.ndarray = table.sum(axis=tuple(i for i, axis in enumerate(axes) if axis not in ascending))
+    return projected.transpose([ascending.index(axis) for axis in wanted])
 
 
 def projected(targets: Mapping[Axes, np.ndarray], wanted: Axes) -> np.ndarray:

@@ -103,12 +103,12 @@ class Axes:
         return {}
 
     def cells(self, mask: int) -> int:
-        found = self._cells.get(mask)
-        if found is None:
+        cells = self._cells.get(mask)
+        if cells is None:
             if len(self._cells) >= _KEPT:
                 self._cells.clear()
-            found = self._cells[mask] = math.prod(self.sizes[rank] for rank in bits(mask))
-        return found
+            cells = self._cells[mask] = math.prod(self.sizes[rank] for rank in bits(mask))
+        return cells
 
     def shape(self, mask: int) -> tuple[int, ...]:
         return tuple(self.sizes[rank] for rank in bits(mask))
@@ -128,8 +128,8 @@ def maximal(masks: Iterable[int]) -> list[int]:
     holding: dict[int, list[int]] = {}  # whatever contains a mask has its lowest bit, too
     # Larger masks first, so that whatever contains a mask is there before it.
     for mask in sorted(set(masks), key=lambda m: (-m.bit_count(), m)):
-        kept = holding.get(bits(mask)[0], ()) if mask else out
-        if not any(mask & other == mask for other in kept):
+        candidates = holding.get(bits(mask)[0], ()) if mask else out
+        if not any(mask & other == mask for other in candidates):
             out.append(mask)
             for rank in bits(mask):
                 holding.setdefault(rank, []).append(mask)
@@ -224,10 +224,10 @@ def eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bo
                     changed |= adjacency[other] & adjacency[end]
         # Whatever became simplicial goes at once, without fill.
         alive ^= 1 << rank
-        found, left = eliminate_simplicial(adjacency, alive, queue=changed & alive)
-        for clique in found.values():
+        simplicial, left = eliminate_simplicial(adjacency, alive, queue=changed & alive)
+        for clique in simplicial.values():
             changed |= clique
-        cliques += found.values()
+        cliques += simplicial.values()
         for gone in bits((alive ^ left) | 1 << rank):
             del weights[gone]
             fills.pop(gone, None)
@@ -484,13 +484,13 @@ def table_cells(tree: JunctionTree, measured: Iterable[int]) -> int:
     for node in smallest_first:
         for rank in bits(cliques[node]):
             holding[rank].append(node)
-    found = 0
+    total = 0
     for mask in measured:
         for node in holding[(mask & -mask).bit_length() - 1] if mask else smallest_first:
             if mask & cliques[node] == mask:
-                found += cells[node]
+                total += cells[node]
                 break
-    return found
+    return total
 
 
 def tree_cost(tree: JunctionTree, measured: Iterable[int]) -> int:

@@ -114,7 +114,7 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
         ValueError: wrong shape, a value that is not finite, a sigma that is not positive and finite, or a residual of
             fewer than two attributes.
     """
-    found: dict[_Key, list[tuple[float, np.ndarray]]] = {}
+    by_key: dict[_Key, list[tuple[float, np.ndarray]]] = {}
     noises: dict[_Key, int] = {}
     indices: dict[_Key, tuple[Integers, int]] = {}
     for measurement in measurements:
@@ -126,18 +126,18 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
             raise ValueError(f"the measurement of {measurement.clique} has values that are not finite")
         key = axes.mask(measurement.clique), b"", measurement.beyond
         if groups is not None:
-            made = group_of_cells(groups)
-            key = key[0], made[0].tobytes(), measurement.beyond
-            indices[key] = made
-        found.setdefault(key, []).append((sigma, residual(values) if measurement.beyond else values))
+            grouping = group_of_cells(groups)
+            key = key[0], grouping[0].tobytes(), measurement.beyond
+            indices[key] = grouping
+        by_key.setdefault(key, []).append((sigma, residual(values) if measurement.beyond else values))
         noises[key] = max(noises.get(key, 0), measurement.count)
     merged = []
-    for key in sorted(found):
-        mask, own, index = key[0], found[key], indices.get(key)
-        cells = None if key[2] else impossible(axes, mask, None if index is None else index[0], own[0][1].shape)
+    for key in sorted(by_key):
+        mask, repeats, index = key[0], by_key[key], indices.get(key)
+        cells = None if key[2] else impossible(axes, mask, None if index is None else index[0], repeats[0][1].shape)
         if cells is not None:
-            own = [(sigma, np.where(cells, 0.0, values)) for sigma, values in own]
-        one = _merge_one(mask, own, 0 if cells is None else int(cells.sum()))
+            repeats = [(sigma, np.where(cells, 0.0, values)) for sigma, values in repeats]
+        one = _merge_one(mask, repeats, 0 if cells is None else int(cells.sum()))
         one = replace(one, index=None if index is None else index[0], beyond=key[2])
         merged.append(one if noises[key] >= one.noisy else replace(one, noisy=noises[key]))
     return merged
@@ -247,8 +247,8 @@ class MeasuredGrid:
         if one.index is None:
             return cls(axes, one.mask, tuple(np.arange(size) for size in shape), True, one.sigma, one.beyond)
         cells = np.unravel_index(one.index.reshape(shape), one.values.shape)
-        own = (np.moveaxis(part, axis, 0).reshape(shape[axis], -1)[:, 0] for axis, part in enumerate(cells))
-        return cls(axes, one.mask, tuple(part.astype(np.int64) for part in own), False, one.sigma, one.beyond)
+        groups = (np.moveaxis(part, axis, 0).reshape(shape[axis], -1)[:, 0] for axis, part in enumerate(cells))
+        return cls(axes, one.mask, tuple(part.astype(np.int64) for part in groups), False, one.sigma, one.beyond)
 
     @cached_property
     def ranks(self) -> tuple[int, ...]:
@@ -256,7 +256,7 @@ class MeasuredGrid:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        return tuple(int(own.max()) + 1 for own in self.groups)
+        return tuple(int(groups.max()) + 1 for groups in self.groups)
 
     @cached_property
     def clique(self) -> Clique:
@@ -283,21 +283,23 @@ class MeasuredGrid:
 
     def of_values(self, rank: int, values: Floats) -> Floats:
         """Sums of one attribute's values in this grid's groups."""
-        own = self.groups[self.axis_of(rank)]
-        return np.bincount(own, values, int(own.max()) + 1).astype(np.float64)
+        groups = self.groups[self.axis_of(rank)]
+        return np.bincount(groups, values, int(groups.max()) + 1).astype(np.float64)
 
     def counted(self, codes: Codes) -> Floats:
         """Counts of rows, (n, d) codes in domain order."""
-        columns = [own[codes[:, self.axes.order[rank]]] for rank, own in zip(self.ranks, self.groups, strict=True)]
+        columns = [
+            groups[codes[:, self.axes.order[rank]]] for rank, groups in zip(self.ranks, self.groups, strict=True)
+        ]
         cells = np.ravel_multi_index(columns, self.shape)
         return np.bincount(cells, minlength=math.prod(self.shape)).astype(np.float64).reshape(self.shape)
 
     def projected(self, table: Floats) -> Floats:
         """A marginal of the clique, axes by rank, on this grid."""
         if not self.is_fine:
-            for axis, own in enumerate(self.groups):
+            for axis, groups in enumerate(self.groups):
                 sums = np.zeros((self.shape[axis], *np.delete(table.shape, axis)))
-                np.add.at(sums, own, np.moveaxis(table, axis, 0))
+                np.add.at(sums, groups, np.moveaxis(table, axis, 0))
                 table = np.moveaxis(sums, 0, axis)
         return table
 
@@ -342,9 +344,9 @@ class LeastSquares:
         Rank -> counts; they sum to `total`, and may be negative.
         """
         out = {}
-        for rank, given in self._one_way.items():
-            right = np.zeros(self.grids[given[0][0]].axes.sizes[rank])
-            for i, weight in given:
+        for rank, sources in self._one_way.items():
+            right = np.zeros(self.grids[sources[0][0]].axes.sizes[rank])
+            for i, weight in sources:
                 grid = self.grids[i]
                 right += weight * grid.margin(values[i], (rank,))[grid.groups[grid.axis_of(rank)]]
             solved = self._solved[rank]
@@ -367,18 +369,18 @@ class LeastSquares:
         ones = self.one_way(values, total)
         means = {
             key: sum(
-                (weight * varying(self.grids[i].margin(values[i], self._part(key, i))) for i, weight in given),
+                (weight * varying(self.grids[i].margin(values[i], self._part(key, i))) for i, weight in sources),
                 np.zeros(()),
             )
-            / sum(weight for _, weight in given)
-            for key, given in self._weights.items()
+            / sum(weight for _, weight in sources)
+            for key, sources in self._weights.items()
         }
         out = []
         for grid in self.grids:
             table = np.full(grid.shape, total / np.prod(grid.shape, dtype=np.float64))
             for part in subsets(grid.ranks):
-                own = varying(grid.of_values(part[0], ones[part[0]])) if len(part) == 1 else means[_key(grid, part)]
-                table = table + grid.across(own, part) * (own.size / table.size)
+                effect = varying(grid.of_values(part[0], ones[part[0]])) if len(part) == 1 else means[_key(grid, part)]
+                table = table + grid.across(effect, part) * (effect.size / table.size)
             out.append(table)
         return out, ones
 
@@ -390,14 +392,14 @@ class LeastSquares:
 
         Where groups were counted, the inverse with the total's constraint.
         """
-        given = self._one_way[rank]
-        size = self.grids[given[0][0]].axes.sizes[rank]
-        groups = [(self.grids[i].groups[self.grids[i].axis_of(rank)], weight) for i, weight in given]
-        if all(len(own) == int(own.max()) + 1 for own, _ in groups):
-            return np.full(size, sum(weight for _, weight in groups))
+        sources = self._one_way[rank]
+        size = self.grids[sources[0][0]].axes.sizes[rank]
+        weighted = [(self.grids[i].groups[self.grids[i].axis_of(rank)], weight) for i, weight in sources]
+        if all(len(groups) == int(groups.max()) + 1 for groups, _ in weighted):
+            return np.full(size, sum(weight for _, weight in weighted))
         system = np.zeros((size + 1, size + 1))
-        for own, weight in groups:
-            system[:size, :size] += weight * (own[:, None] == own[None, :])
+        for groups, weight in weighted:
+            system[:size, :size] += weight * (groups[:, None] == groups[None, :])
         scale = system[:size, :size].diagonal().max()
         system[:size, size] = system[size, :size] = scale
         inverse = np.asarray(np.linalg.pinv(system, hermitian=True)[:size], np.float64)
@@ -451,7 +453,7 @@ class Evidence:
             ],
         }
         values = [np.asarray(m.values, np.float64).ravel() for m in self.measurements]
-        groups = [np.asarray(own, np.uint32) for m in self.measurements for own in m.groups or ()]
+        groups = [np.asarray(of_axis, np.uint32) for m in self.measurements for of_axis in m.groups or ()]
         return {
             "evidence": np.frombuffer(json.dumps(head).encode(), np.uint8).copy(),
             "values": np.concatenate([np.zeros(0), *values]),
@@ -470,12 +472,12 @@ class Evidence:
             if head["format"] != _FORMAT:
                 raise ProtocolError(f"unknown format {head['format']!r} of measurements; this version reads {_FORMAT}")
             values, groups = _Pieces(arrays["values"]), _Pieces(arrays["groups"])
-            found = tuple(_measurement(domain, one, values, groups) for one in head["measurements"])
-            merge(axes_of(domain), found)  # refuses what no fit could take
+            measurements = tuple(_measurement(domain, one, values, groups) for one in head["measurements"])
+            merge(axes_of(domain), measurements)  # refuses what no fit could take
             total = float.fromhex(head["total"])
             if not (values.is_done and groups.is_done and 0 < total < float("inf")):
                 raise ValueError("other sizes than the head says, or no total")
-            return cls(found, total)
+            return cls(measurements, total)
         except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise ProtocolError("the stored measurements are malformed") from error
 
@@ -504,14 +506,14 @@ def _measurement(domain: Domain, head: Mapping[str, Any], values: _Pieces, group
         raise ValueError("a share or a number of noises that cannot be")
     if domain.size(clique) > _MOST_CELLS:
         raise ValueError("a clique that no fit can take")
-    own = None
+    grouping = None
     if head["groups"]:
-        own = tuple(groups.take(size).astype(np.int64) for size in shape)
-        if any(len(part) and int(part.max()) >= len(part) for part in own):
+        grouping = tuple(groups.take(size).astype(np.int64) for size in shape)
+        if any(len(part) and int(part.max()) >= len(part) for part in grouping):
             raise ValueError("more groups than values")
-        shape = tuple(int(part.max()) + 1 for part in own)
+        shape = tuple(int(part.max()) + 1 for part in grouping)
     taken = np.asarray(values.take(int(np.prod(shape, dtype=np.int64))), np.float64).reshape(shape)
     beyond = head.get("beyond", False)  # runs of before do not say
     if type(beyond) is not bool:
         raise ValueError("residuals or not")
-    return Measurement(clique, taken, float.fromhex(head["sigma"]), noises, own, share, beyond)
+    return Measurement(clique, taken, float.fromhex(head["sigma"]), noises, grouping, share, beyond)

@@ -121,8 +121,8 @@ class Model:
         axes = axes_of(self.domain)
         out = dict(axes.zeros)
         for name, mask in self._conditions.items():
-            own = axes.mask((name,))
-            out[own] = out[own] | ~mask if own in out else ~mask
+            key = axes.mask((name,))
+            out[key] = out[key] | ~mask if key in out else ~mask
         return out
 
     @property
@@ -274,14 +274,14 @@ class Model:
         Returns:
             (n,) float64, log P(row with high) - log P(row with low); 0 where either is impossible.
         """
-        axes, found = axes_of(self.domain), []
+        axes, likelihoods = axes_of(self.domain), []
         wanted = None if axes.hidden else 1 << axes.rank[attribute]  # other potentials are equal on both sides
         for value in (low, high):
             rows = codes.copy()
             rows[:, self.domain.axes((attribute,))[0]] = value
-            found.append(self.log_likelihood(rows) if wanted is None else self._log_likelihood(rows, wanted))
+            likelihoods.append(self.log_likelihood(rows) if wanted is None else self._log_likelihood(rows, wanted))
         with np.errstate(invalid="ignore"):
-            return np.asarray(np.nan_to_num(found[1] - found[0], nan=0.0, posinf=0.0, neginf=0.0))
+            return np.asarray(np.nan_to_num(likelihoods[1] - likelihoods[0], nan=0.0, posinf=0.0, neginf=0.0))
 
     def _log_likelihood(self, codes: np.ndarray, wanted: int = -1) -> np.ndarray:
         """Sums the potentials that share an attribute with `wanted`."""
@@ -342,8 +342,8 @@ class Model:
 
         >>> domain = Domain(("ward", "smoker"), (2, 2))
         >>> model = Model(domain, {("ward", "smoker"): np.log([[8.0, 2.0], [5.0, 5.0]])}, 20.0)
-        >>> given = model.conditioned({"ward": [True, False]})
-        >>> round(given.total, 6), given.project(("ward", "smoker")).round(6).tolist()
+        >>> in_ward = model.conditioned({"ward": [True, False]})
+        >>> round(in_ward.total, 6), in_ward.project(("ward", "smoker")).round(6).tolist()
         (10.0, [[8.0, 2.0], [0.0, 0.0]])
 
         Args:
@@ -357,8 +357,11 @@ class Model:
             ValueError: no such attribute, or a mask of another shape.
             InputError: the condition has probability 0.
         """
-        own, given = self._conditions, self.domain.conditions(masks)
-        allowed = {**own, **{name: mask & own[name] if name in own else mask for name, mask in given.items()}}
+        present, added = self._conditions, self.domain.conditions(masks)
+        allowed = {
+            **present,
+            **{name: mask & present[name] if name in present else mask for name, mask in added.items()},
+        }
         structural = [axes_of(self.domain).clique(mask) for mask in self._structural]
         other = Model(self.domain, self.potentials, self.total, structural_cliques=structural, conditions=allowed)
         try:
@@ -412,8 +415,8 @@ class Model:
                 table = part.reshape(axes.shape(axes.mask(clique)))
                 potentials[clique] = from_rank_order(domain, clique, table)
             structural = [tuple(clique) for clique in head["structural_cliques"]]
-            given = {} if head["format"] == _FORMAT else head.get("conditions", {})
-            conditions = {name: np.isin(np.arange(domain[name]), values) for name, values in given.items()}
+            allowed = {} if head["format"] == _FORMAT else head.get("conditions", {})
+            conditions = {name: np.isin(np.arange(domain[name]), values) for name, values in allowed.items()}
             return cls(domain, potentials, head["total"], structural_cliques=structural, conditions=conditions)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError("the model that was received is malformed") from error
@@ -456,10 +459,10 @@ def hidden_of(head: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     """
     if head.get("format") != _HIDDEN_FORMAT:
         return ()
-    found = tuple((str(name), int(size)) for name, size in head["hidden"])
-    if len(found) > MOST_FACTORS or math.prod(max(1, size) for _, size in found) > _MOST_HIDDEN:
+    hidden = tuple((str(name), int(size)) for name, size in head["hidden"])
+    if len(hidden) > MOST_FACTORS or math.prod(max(1, size) for _, size in hidden) > _MOST_HIDDEN:
         raise ValueError("more hidden attributes, or of more values, than a model has")
-    return found
+    return hidden
 
 
 def checked_total(total: float) -> float:

@@ -45,23 +45,23 @@ class MixtureModel:
     def __init__(
         self, domain: Domain, probabilities: npt.ArrayLike, total: float, weights: npt.ArrayLike | None = None
     ) -> None:
-        given = np.asarray(probabilities, dtype=np.float32)
+        table = np.asarray(probabilities, dtype=np.float32)
         cells = sum(domain.shape)
-        if given.ndim != 2 or given.shape[1] != cells or len(given) == 0 or len(domain) == 0:
+        if table.ndim != 2 or table.shape[1] != cells or len(table) == 0 or len(domain) == 0:
             raise ValueError("a mixture needs one row of probabilities per component, over all values of a domain")
         if domain.zeros:
             raise ValueError("a mixture of products knows no structural zeros")
-        if not np.isfinite(given).all() or (given < 0).any():
+        if not np.isfinite(table).all() or (table < 0).any():
             raise ValueError("probabilities must be finite and not negative")
         self.total = checked_total(total)
-        own = np.ones(len(given)) if weights is None else np.asarray(weights, dtype=np.float64)
-        if own.shape != (len(given),) or not np.isfinite(own).all() or (own < 0).any() or not own.sum() > 0:
+        masses = np.ones(len(table)) if weights is None else np.asarray(weights, dtype=np.float64)
+        if masses.shape != (len(table),) or not np.isfinite(masses).all() or (masses < 0).any() or not masses.sum() > 0:
             raise ValueError("a mixture needs one non-negative weight per component, and not all 0")
         self.domain = domain
         self.info = None
-        whole = float(own.sum())  # weights that were read back stay what they were to the last bit
-        self.weights = own.copy() if abs(whole - 1.0) < 1e-12 else own / whole
-        self.probabilities = given
+        whole = float(masses.sum())  # weights that were read back stay what they were to the last bit
+        self.weights = masses.copy() if abs(whole - 1.0) < 1e-12 else masses / whole
+        self.probabilities = table
         bounds = np.cumsum([0, *domain.shape])
         self._slices = [slice(a, b) for a, b in pairwise(bounds)]
         for array in (self.weights, self.probabilities):
@@ -78,7 +78,7 @@ class MixtureModel:
 
         In float64, summing to 1 to a double's precision.
         """
-        parts = [self.probabilities[:, own].astype(np.float64) for own in self._slices]
+        parts = [self.probabilities[:, columns].astype(np.float64) for columns in self._slices]
         return [part / np.maximum(part.sum(axis=1, keepdims=True), 1e-300) for part in parts]
 
     # ------------------------------------------------------------------ answers
@@ -191,11 +191,11 @@ class MixtureModel:
         weights, probabilities = self.weights.copy(), self.probabilities.copy()
         for name, factor in factors.items():
             axis = self.domain.axes((name,))[0]
-            kept = self._parts[axis] * factor
-            share = kept.sum(axis=1)
+            products = self._parts[axis] * factor
+            share = products.sum(axis=1)
             weights *= share
             # A component that the condition leaves nothing of keeps its probabilities, and has no weight.
-            left = kept / np.where(share > 0, share, 1.0)[:, None]
+            left = products / np.where(share > 0, share, 1.0)[:, None]
             probabilities[:, self._slices[axis]] = np.where(share[:, None] > 0, left, self._parts[axis])
         if not weights.sum() > 0:
             raise InputError(f"no row of this model meets the condition on {', '.join(factors)}")
@@ -287,8 +287,8 @@ class EmpiricalModel:
         `cells` (m, |clique|), columns in the clique's order.
         """
         cells = checked_cells(clique, cells)
-        own = self.codes[:, list(self.domain.axes(clique))]
-        both = np.zeros(len(own) + len(cells), dtype=np.int64)
+        rows = self.codes[:, list(self.domain.axes(clique))]
+        both = np.zeros(len(rows) + len(cells), dtype=np.int64)
         size = 1
         for column in range(len(clique)):
             values = self.domain[clique[column]]
@@ -296,11 +296,11 @@ class EmpiricalModel:
                 occurring, both = np.unique(both, return_inverse=True)
                 size = len(occurring)
             both *= values
-            both += np.concatenate([own[:, column], cells[:, column].astype(np.int64)])
+            both += np.concatenate([rows[:, column], cells[:, column].astype(np.int64)])
             size *= values
         occurring, both = np.unique(both, return_inverse=True)
-        counts = np.bincount(both[: len(own)], minlength=len(occurring))
-        return counts[both[len(own) :]] / len(own)
+        counts = np.bincount(both[: len(rows)], minlength=len(occurring))
+        return counts[both[len(rows) :]] / len(rows)
 
     def log_likelihood(self, codes: np.ndarray) -> np.ndarray:
         """Returns the (n,) natural log of each row's share.
@@ -337,12 +337,12 @@ class EmpiricalModel:
             ValueError: no such attribute, or a mask of another shape.
             InputError: no row meets the condition.
         """
-        kept = np.ones(len(self.codes), dtype=bool)
+        meets = np.ones(len(self.codes), dtype=bool)
         for name, allowed in self.domain.conditions(masks).items():
-            kept &= allowed[self.codes[:, self.domain.axes((name,))[0]]]
-        if not kept.any():
+            meets &= allowed[self.codes[:, self.domain.axes((name,))[0]]]
+        if not meets.any():
             raise InputError(f"no row of this model, which is a table, meets the condition on {', '.join(masks)}")
-        return EmpiricalModel(self.domain, self.codes[kept], self.total * float(kept.mean()))
+        return EmpiricalModel(self.domain, self.codes[meets], self.total * float(meets.mean()))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns arrays for an npz file or a message.

@@ -115,16 +115,16 @@ def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str,
 
     Cliques that were measured in groups of cells say nothing of single values here, and residuals nothing at all.
     """
-    found: dict[str, tuple[Floats, float]] = {}
+    sums: dict[str, tuple[Floats, float]] = {}
     for m in measurements:
         if m.noises is not None or m.groups is not None or m.beyond:
             continue
         values = np.asarray(m.values, np.float64).reshape(domain.shape_of(m.clique))
         for axis, name in enumerate(m.clique):
             precision = domain[name] / (m.sigma**2 * values.size)
-            before, known = found.get(name, (np.zeros(domain[name]), 0.0))
-            found[name] = before + precision * _margin(values, axis), known + precision
-    return {name: (weighed / known, known**-0.5) for name, (weighed, known) in found.items()}
+            before, known = sums.get(name, (np.zeros(domain[name]), 0.0))
+            sums[name] = before + precision * _margin(values, axis), known + precision
+    return {name: (weighed / known, known**-0.5) for name, (weighed, known) in sums.items()}
 
 
 def least_shares(domain: Domain, measurements: Sequence[Measurement], total: float) -> dict[str, float]:
@@ -137,7 +137,7 @@ def least_shares(domain: Domain, measurements: Sequence[Measurement], total: flo
         measurements: noisy counts of the whole federation.
         total: n, records.
     """
-    known = {name: own for name, own in own_counts(domain, measurements).items() if domain[name] > 1}
+    known = {name: counts for name, counts in own_counts(domain, measurements).items() if domain[name] > 1}
     departures = [Departure(np.full(len(values), 1.0 / len(values)), values, sigma) for values, sigma in known.values()]
     alpha = max(released_shrinkage(departures, total) - 1.0, 1.0 / total)
     return {name: alpha / domain[name] / (total + alpha) for name in known}
@@ -148,11 +148,11 @@ def least_channel(before: Floats, after: Floats) -> Floats:
 
     A (k, k) column-stochastic matrix.
     """
-    kept = np.divide(after, before, out=np.ones_like(before), where=before > after)
+    retained = np.divide(after, before, out=np.ones_like(before), where=before > after)
     lack = np.maximum(after - before, 0.0)
-    channel: Floats = np.diag(kept)
+    channel: Floats = np.diag(retained)
     if lack.any():
-        channel += np.outer(lack / lack.sum(), 1.0 - kept)
+        channel += np.outer(lack / lack.sum(), 1.0 - retained)
     return channel
 
 
@@ -165,11 +165,11 @@ def smoothed(model: Model, shares: Mapping[str, float]) -> Model:
     """
     domain, weight = model.domain, 1.0 / (model.total + 1.0)
     raised, channels = {}, {}
-    for name, own in zip(domain.names, model.project_many([(name,) for name in domain.names]), strict=True):
-        own = own / model.total
-        raised[name] = np.maximum(own, shares.get(name, 0.0))
+    for name, marginal in zip(domain.names, model.project_many([(name,) for name in domain.names]), strict=True):
+        marginal = marginal / model.total
+        raised[name] = np.maximum(marginal, shares.get(name, 0.0))
         raised[name] /= raised[name].sum()
-        channels[name] = least_channel(own, raised[name])
+        channels[name] = least_channel(marginal, raised[name])
     potentials, seen = {}, set[str]()
     for clique, table in zip(model.cliques, model.project_many(model.cliques), strict=True):
         table, independent = table / model.total, np.ones(())

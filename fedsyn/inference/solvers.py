@@ -80,14 +80,14 @@ class Seen:
         self._parts: list[tuple[slice, slice, Integers | None]] = []
         start = 0
         for factor, groups, length in parts:
-            own = slice(start, start + length)
-            self._parts.append((own, slice(int(offsets[factor]), int(offsets[factor + 1])), groups))
+            rows = slice(start, start + length)
+            self._parts.append((rows, slice(int(offsets[factor]), int(offsets[factor + 1])), groups))
             start += length
         self.length = start
-        own_places = [own for own, _, _ in self._parts]
+        all_rows = [rows for rows, _, _ in self._parts]
         self.is_plain = (
             self.length == self.cells
-            and [cells for _, cells, _ in self._parts] == own_places
+            and [cells for _, cells, _ in self._parts] == all_rows
             and all(groups is None for _, _, groups in self._parts)
         )
 
@@ -96,9 +96,9 @@ class Seen:
         if self.is_plain:
             return cells
         out = np.empty(self.length)
-        for own, where, groups in self._parts:
+        for rows, where, groups in self._parts:
             part = cells[where]
-            out[own] = part if groups is None else sums_of_groups(groups, part, own.stop - own.start)
+            out[rows] = part if groups is None else sums_of_groups(groups, part, rows.stop - rows.start)
         return out
 
     def back(self, values: Floats) -> Floats:
@@ -106,8 +106,8 @@ class Seen:
         if self.is_plain:
             return values
         out = np.zeros(self.cells)
-        for own, where, groups in self._parts:
-            part = values[own]
+        for rows, where, groups in self._parts:
+            part = values[rows]
             out[where] += part if groups is None else part[groups]
         return out
 

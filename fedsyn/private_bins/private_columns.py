@@ -95,7 +95,9 @@ class PrivateColumns:
         Each column of numbers gets some.
         """
         _require_one_each(cells, self.ranges, "bounds or bins are")
-        if not all(divisible(column.edges, own, column.whole) for column, own in zip(self.ranges, cells, strict=True)):
+        if not all(
+            divisible(column.edges, counts, column.whole) for column, counts in zip(self.ranges, cells, strict=True)
+        ):
             raise ValueError("must allot cells to neighbouring buckets of each column's public universe")
 
     def check_prefixes(self, prefixes: Sequence[Sequence[str]]) -> None:
@@ -104,12 +106,12 @@ class PrivateColumns:
         They may be no more, and no longer, than a column's tree allows.
         """
         _require_one_each(prefixes, self.texts, "categories are")
-        if len({len(prefix) for own in prefixes for prefix in own}) > 1:
+        if len({len(prefix) for column_prefixes in prefixes for prefix in column_prefixes}) > 1:
             raise ValueError("must be of one length")
-        for column, own in zip(self.texts, prefixes, strict=True):
-            if len(set(own)) < len(own) or len(own) > FOLLOWED * column.wanted.most:
+        for column, column_prefixes in zip(self.texts, prefixes, strict=True):
+            if len(set(column_prefixes)) < len(column_prefixes) or len(column_prefixes) > FOLLOWED * column.wanted.most:
                 raise ValueError("must be different, and no more than two for each category that may be found")
-            for prefix in own:
+            for prefix in column_prefixes:
                 if len(prefix) % 2 or len(prefix) > 2 * column.wanted.length or set(prefix) - _DIGITS:
                     raise ValueError(
                         "must be pairs of lower-case hexadecimal digits, no longer than the schema asks for"
@@ -121,7 +123,7 @@ class PrivateColumns:
         None where bins are not found, and no more than wanted.
         """
         _require_one_each(cuts, self.ranges, "bounds or bins are")
-        for column, own, chosen in zip(self.ranges, cells, cuts, strict=True):
+        for column, counts, chosen in zip(self.ranges, cells, cuts, strict=True):
             most = column.wanted.bins
             fits = (
                 not chosen
@@ -129,7 +131,7 @@ class PrivateColumns:
                 else 2 <= len(chosen) <= most + 1
                 and all(a < b for a, b in itertools.pairwise(chosen))
                 and chosen[0] >= 0
-                and chosen[-1] <= sum(own)
+                and chosen[-1] <= sum(counts)
             )
             if not fits:
                 raise ValueError("must be ascending edges of the grid, for no more bins than the schema asks for")
@@ -140,11 +142,11 @@ class PrivateColumns:
         As many, as long and as different as it says.
         """
         _require_one_each(categories, self.texts, "categories are")
-        for column, found in zip(self.texts, categories, strict=True):
-            if not all(is_word(text, self.schema.missing_text) for text in found):
+        for column, words in zip(self.texts, categories, strict=True):
+            if not all(is_word(text, self.schema.missing_text) for text in words):
                 raise ValueError("must be texts without control characters or outer blanks that do not mean missing")
-            lengths = [len(text.encode("utf-8")) for text in found]
-            if len(set(found)) < len(found) or len(found) > column.wanted.most:
+            lengths = [len(text.encode("utf-8")) for text in words]
+            if len(set(words)) < len(words) or len(words) > column.wanted.most:
                 raise ValueError("must be different, and no more than the schema asks for")
             if max(lengths, default=1) > column.wanted.length:
                 raise ValueError("must be texts of no more bytes than the schema asks for")
@@ -154,12 +156,12 @@ class PrivateColumns:
         self.check_cells(cells)
         self.check_cuts(cells, cuts)
         self.check_categories(categories)
-        found: dict[str, Any] = {}
-        for column, own, chosen in zip(self.ranges, cells, cuts, strict=True):
-            edges = column.grid(own)
-            found[column.name] = [float(x) for x in (edges[list(chosen)] if chosen else edges[[0, -1]])]
-        found |= {column.name: list(own) for column, own in zip(self.texts, categories, strict=True)}
-        return self.schema.closed(found)
+        values: dict[str, Any] = {}
+        for column, counts, chosen in zip(self.ranges, cells, cuts, strict=True):
+            edges = column.grid(counts)
+            values[column.name] = [float(x) for x in (edges[list(chosen)] if chosen else edges[[0, -1]])]
+        values |= {column.name: list(words) for column, words in zip(self.texts, categories, strict=True)}
+        return self.schema.closed(values)
 
     def largest(self) -> Schema:
         """Returns the largest schema that may be found.
@@ -177,8 +179,8 @@ class PrivateColumns:
             for column in self.ranges
         ]
         cuts: list[list[int]] = []
-        for i, (column, own) in enumerate(zip(self.ranges, cells, strict=True)):
-            total, most = sum(own), min(column.wanted.bins or 0, sum(own))
+        for i, (column, counts) in enumerate(zip(self.ranges, cells, strict=True)):
+            total, most = sum(counts), min(column.wanted.bins or 0, sum(counts))
             shift = min(i, total - most)
             inner = np.linspace(1, total - 1 - shift, most - 1).astype(int) + shift if most else ()
             cuts.append([0, *map(int, inner), total] if most else [])

@@ -82,8 +82,8 @@ def places(edges: Floats, numbers: Floats) -> Integers:
     The nearest one for what lies beyond; missing numbers are left out.
     """
     known = numbers[~np.isnan(numbers)]
-    found: npt.NDArray[Any] = np.searchsorted(edges[1:-1], known, side="right")
-    return found.astype(np.int64, copy=False)
+    cells: npt.NDArray[Any] = np.searchsorted(edges[1:-1], known, side="right")
+    return cells.astype(np.int64, copy=False)
 
 
 def histogram(edges: Floats, numbers: Floats) -> Integers:
@@ -158,7 +158,7 @@ def grid(edges: tuple[float, ...], cells: tuple[int, ...], whole: bool) -> tuple
     >>> grid((0.0, 1.0, 2.0, 4.0, 8.0), (0, 1, 2, 2), True)
     (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
     """
-    found: list[float] = []
+    points: list[float] = []
     for low, high, parts in zip(edges, edges[1:], cells, strict=False):
         if parts == 0:
             continue
@@ -166,9 +166,9 @@ def grid(edges: tuple[float, ...], cells: tuple[int, ...], whole: bool) -> tuple
             inner = [low + part * int(high - low) // parts for part in range(parts)]
         else:
             inner = [low + (high - low) * part / parts for part in range(parts)]
-        found += inner
+        points += inner
         end = high
-    return (*found, end)
+    return (*points, end)
 
 
 def divisible(edges: tuple[float, ...], cells: Sequence[int], whole: bool) -> bool:
@@ -181,8 +181,8 @@ def divisible(edges: tuple[float, ...], cells: Sequence[int], whole: bool) -> bo
         return False
     if used != list(range(used[0], used[-1] + 1)):
         return False
-    made = grid(edges, tuple(cells), whole)
-    return all(a < b for a, b in itertools.pairwise(made))
+    points = grid(edges, tuple(cells), whole)
+    return all(a < b for a, b in itertools.pairwise(points))
 
 
 @lru_cache(maxsize=64)

@@ -110,14 +110,14 @@ def grouping_of(
         mass: each attribute's one-way distribution, from released values.
         scores: of attributes whose codes are in no order, a number for each value.
     """
-    found = {}
+    grouping = {}
     for name, g in grouping_keys(domain, cliques, width):
-        own = np.asarray(mass[name], np.float64)
-        along = np.arange(len(own)) if has_order(domain, name) else (scores or {}).get(name, -own)
+        masses = np.asarray(mass[name], np.float64)
+        along = np.arange(len(masses)) if has_order(domain, name) else (scores or {}).get(name, -masses)
         order = np.argsort(along, kind="stable")
-        found[name, g] = np.empty(len(own), np.int64)
-        found[name, g][order] = equal_groups(own[order], g)
-    return found
+        grouping[name, g] = np.empty(len(masses), np.int64)
+        grouping[name, g][order] = equal_groups(masses[order], g)
+    return grouping
 
 
 def has_order(domain: Domain, name: str) -> bool:
@@ -152,8 +152,8 @@ def unpack_grouping(
         ProtocolError: wrong length or type, or a group that does not exist.
     """
     keys = grouping_keys(domain, cliques, width)
-    found = unpacked(packed, [(domain[name], groups) for name, groups in keys], "sketches")
-    return dict(zip(keys, found, strict=True))
+    parts = unpacked(packed, [(domain[name], groups) for name, groups in keys], "sketches")
+    return dict(zip(keys, parts, strict=True))
 
 
 def key_of(packed: npt.NDArray[np.generic]) -> Packed:
@@ -186,10 +186,12 @@ def unpacked(packed: npt.NDArray[np.generic], sizes: Sequence[tuple[int, int]], 
     if flat.ndim != 1 or flat.dtype.kind not in "ui" or len(flat) != sum(values for values, _ in sizes):
         raise ProtocolError(f"the groups of the {what} do not fit the domain")
     ends = np.cumsum([values for values, _ in sizes])[:-1]
-    found = [own.astype(np.int64) for own in np.split(flat, ends)] if sizes else []
-    if any(not 0 <= int(own.min()) <= int(own.max()) < groups for own, (_, groups) in zip(found, sizes, strict=True)):
+    parts = [part.astype(np.int64) for part in np.split(flat, ends)] if sizes else []
+    if any(
+        not 0 <= int(part.min()) <= int(part.max()) < groups for part, (_, groups) in zip(parts, sizes, strict=True)
+    ):
         raise ProtocolError(f"the groups of the {what} do not exist")
-    return found
+    return parts
 
 
 # Coarse marginals -----------------------------------------------------------------------------------------------------
@@ -282,7 +284,9 @@ class CoarseMarginals:
         """
         most = max((count for shape in self.shapes for count in shape), default=0)
         dtype = np.uint16 if most <= 2**16 else np.uint32
-        return np.concatenate([np.zeros(0, dtype), *(g.astype(dtype) for own in self.groups for g in own)])
+        return np.concatenate(
+            [np.zeros(0, dtype), *(g.astype(dtype) for clique_groups in self.groups for g in clique_groups)]
+        )
 
     @classmethod
     def unpack(
@@ -304,7 +308,7 @@ class CoarseMarginals:
 
         `groups` has the group of each value, 0 to the number of groups, all of them in use.
         """
-        shapes = tuple(tuple(int(g.max()) + 1 for g in own) for own in groups)
+        shapes = tuple(tuple(int(g.max()) + 1 for g in clique_groups) for clique_groups in groups)
         return cls(domain, tuple(cliques), tuple(groups), shapes)
 
     @property
@@ -344,8 +348,8 @@ class CoarseMarginals:
         independent = np.ones(())
         for name, group, count in zip(self.cliques[i], self.groups[i], self.shapes[i], strict=True):
             p = np.maximum(np.asarray(mass[name], np.float64), 0.0)
-            own = np.bincount(group, weights=p / max(p.sum(), 1e-300), minlength=count)
-            independent = np.multiply.outer(independent, own)
+            marginal = np.bincount(group, weights=p / max(p.sum(), 1e-300), minlength=count)
+            independent = np.multiply.outer(independent, marginal)
         return Departure(independent.ravel(), np.asarray(values, np.float64).ravel(), sigma)
 
     def expanded(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Measurement:
@@ -367,9 +371,9 @@ class CoarseMarginals:
         weights, squares = np.ones(()), np.ones(())
         for name, group, count in zip(clique, self.groups[i], shape, strict=True):
             p = np.maximum(np.asarray(mass[name], np.float64), 0.0) + 1e-12  # empty groups are spread evenly
-            own = p / np.bincount(group, weights=p, minlength=count)[group]
-            weights = np.multiply.outer(weights, own)
-            squares = np.multiply.outer(squares, np.bincount(group, weights=own * own, minlength=count))
+            proportions = p / np.bincount(group, weights=p, minlength=count)[group]
+            weights = np.multiply.outer(weights, proportions)
+            squares = np.multiply.outer(squares, np.bincount(group, weights=proportions * proportions, minlength=count))
         cells = np.asarray(values, np.float64).reshape(shape)[np.ix_(*self.groups[i])]
         return Measurement(clique, cells * weights, sigma * math.sqrt(float(squares.mean())), math.prod(shape))
 
@@ -384,9 +388,9 @@ def _shared(
     sizes = [(domain[name], count) for name, count in zip(names, counts, strict=True)]
     if any(count > values for values, count in sizes):
         raise ProtocolError("the groups of the coarse marginals do not exist")
-    own = iter(unpacked(array_of(packed), sizes, "coarse marginals"))
+    groupings = iter(unpacked(array_of(packed), sizes, "coarse marginals"))
     return CoarseMarginals(
-        domain, cliques, tuple(tuple(itertools.islice(own, len(clique))) for clique in cliques), shapes
+        domain, cliques, tuple(tuple(itertools.islice(groupings, len(clique))) for clique in cliques), shapes
     )
 
 
@@ -409,5 +413,5 @@ def _groups(domain: Domain, name: str, count: int, mass: Floats) -> Integers:
     if count >= domain[name]:
         return np.arange(domain[name])
     ordered = domain.ordered[name]
-    found = equal_groups(np.asarray(mass)[:ordered], max(2, count - (domain[name] - ordered)))
-    return np.concatenate([found, np.arange(found[-1] + 1, found[-1] + 1 + domain[name] - ordered)])
+    groups = equal_groups(np.asarray(mass)[:ordered], max(2, count - (domain[name] - ordered)))
+    return np.concatenate([groups, np.arange(groups[-1] + 1, groups[-1] + 1 + domain[name] - ordered)])

@@ -128,9 +128,9 @@ class Ladders:
             size, ordered = self.domain[name], self.domain.ordered.get(name, 0)
             ways = [*_groupings(self._mass[name], ordered), *map(np.array, self.domain.coarser.get(name, ()))]
             by_count = {int(groups.max()) + 1: groups for groups in ways}
-            found = [self._rung(name, by_count[count]) for count in sorted(by_count) if 1 < count < size]
-            own = self._rung(name, np.arange(size))
-            self._rungs[name] = [*found, Rung(own.groups, size, 1.0, own.carried)]
+            coarse = [self._rung(name, by_count[count]) for count in sorted(by_count) if 1 < count < size]
+            finest = self._rung(name, np.arange(size))
+            self._rungs[name] = [*coarse, Rung(finest.groups, size, 1.0, finest.carried)]
         return self._rungs[name]
 
     def steepness(self, name: str) -> list[float]:
@@ -145,12 +145,12 @@ class Ladders:
     def _rung(self, name: str, groups: Integers) -> Rung:
         p, ordered = self._mass[name], self.domain.ordered.get(name, 0)
         masses = sums_of_groups(groups, p)
-        kept = [_kept_of_effects(p, groups, np.array(own)) for own in self.domain.coarser.get(name, ())]
+        shares = [_kept_of_effects(p, groups, np.array(coarser)) for coarser in self.domain.coarser.get(name, ())]
         if ordered > 2:
-            kept.append(_kept_of_ranks(p[:ordered], np.unique(groups[:ordered], return_inverse=True)[1]))
+            shares.append(_kept_of_ranks(p[:ordered], np.unique(groups[:ordered], return_inverse=True)[1]))
         else:
-            kept.append(_kept_of_effects(p, groups, np.arange(len(p))))
-        return Rung(groups, len(masses), float(np.mean(kept)), effective_cells(masses))
+            shares.append(_kept_of_effects(p, groups, np.arange(len(p))))
+        return Rung(groups, len(masses), float(np.mean(shares)), effective_cells(masses))
 
     def ladder(self, clique: Clique) -> Ladder:
         """Returns a clique's ladder.
@@ -163,14 +163,14 @@ class Ladders:
             at, steps = [0] * len(clique), []
             while True:
                 now = [rungs[j] for rungs, j in zip(every, at, strict=True)]
-                kept, carried = prod([r.kept for r in now]), prod([r.carried for r in now])
-                steps.append(([r.count for r in now], carried, sqrt(max(0.0, 1.0 - kept))))
+                retained, carried = prod([r.kept for r in now]), prod([r.carried for r in now])
+                steps.append(([r.count for r in now], carried, sqrt(max(0.0, 1.0 - retained))))
                 open_ = [a for a, j in enumerate(at) if j + 1 < len(every[a])]
                 if not open_:
                     break
                 at[max(open_, key=lambda a: steepness[a][at[a]])] += 1
             counts, carried_, unseen = zip(*steps, strict=True)
-            costs = [cost(own) if self.beyond else 1.0 for own in counts]
+            costs = [cost(step_counts) if self.beyond else 1.0 for step_counts in counts]
             self._ladders[clique] = Ladder(np.array(counts), np.array(carried_), np.array(unseen), np.array(costs))
         return self._ladders[clique]
 
@@ -205,14 +205,14 @@ def _groupings(p: Floats, ordered: int) -> list[Integers]:
     extra = len(p) - ordered if ordered > 2 else 0
     inner = len(p) - extra
     order = np.arange(inner) if ordered > 2 else np.argsort(-p, kind="stable")
-    found = []
+    groupings = []
     for count in _COUNTS:
         if count < inner:
             groups = np.empty(len(p), np.int64)
             groups[order] = equal_groups(p[order], count)
             groups[inner:] = count + np.arange(extra)
-            found.append(groups)
-    return found
+            groupings.append(groups)
+    return groupings
 
 
 def _kept_of_ranks(p: Floats, groups: Integers) -> float:

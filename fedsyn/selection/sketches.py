@@ -163,10 +163,10 @@ class Sketcher:
     @cached_property
     def _alike(self) -> list[Integers]:
         """The sketches of cliques of one shape that have one shape themselves."""
-        found: dict[Any, list[int]] = {}
+        by_shape: dict[Any, list[int]] = {}
         for i, (clique, shape) in enumerate(zip(self.cliques, self.shapes, strict=True)):
-            found.setdefault((self.domain.shape_of(clique), shape), []).append(i)
-        return [np.array(own) for own in found.values()]
+            by_shape.setdefault((self.domain.shape_of(clique), shape), []).append(i)
+        return [np.array(indices) for indices in by_shape.values()]
 
     def sigma_of(self, i: int, sigma: float) -> float:
         """Returns the noise's standard deviation in sketch i, as split.
@@ -183,13 +183,13 @@ class Sketcher:
 
         Of groups without values, too.
         """
-        found = []
+        buckets = []
         for clique, counts in zip(self.cliques, self.shapes, strict=True):
             flat = np.zeros(1, np.int64)
             for name, groups in zip(clique, counts, strict=True):
                 flat = (flat[:, None] * groups + np.asarray(self.grouping[name, groups], np.int64)).ravel()
-            found.append(flat)
-        return found
+            buckets.append(flat)
+        return buckets
 
     @cached_property
     def _grouped(self) -> tuple[list[tuple[int, Integers]], Domain, Counter]:

@@ -401,6 +401,8 @@ def flat_counts(codes: Codes, layout: FlatLayout) -> npt.NDArray[np.int32]:
     if new:
         for clique, counts in zip(new, count(codes, layout.domain, new), strict=True):
             known[clique] = counts.ravel().astype(np.int32)
-        while sum(kept.nbytes for table in _kept.values() for kept in table.values()) > _KEPT_BYTES and len(_kept) > 1:
+        while (
+            sum(vector.nbytes for table in _kept.values() for vector in table.values()) > _KEPT_BYTES and len(_kept) > 1
+        ):
             _kept.popitem(last=False)
     return np.concatenate([np.zeros(0, np.int32), *(known[clique] for clique in layout.cliques)])

@@ -83,11 +83,11 @@ class CommitteeClient:
             raise ProtocolError("this client has enrolled in that setup, or in a later one, already")
         self._check_roster(setup)
         pair = KeyPair()
-        kept: dict[str, Any] = {
+        memory: dict[str, Any] = {
             name: self.state[name] for name in ("answered", "masked", "opened") if name in self.state
         }
         self.state.clear()
-        self.state |= {**kept, "setup": setup.number, "digest": setup.digest.hex(), "secret": _text(pair.secret)}
+        self.state |= {**memory, "setup": setup.number, "digest": setup.digest.hex(), "secret": _text(pair.secret)}
         self.state["public"] = _text(pair.public)
         reply = [np.frombuffer(pair.public, np.uint8)]
         if setup.is_malicious:
@@ -106,19 +106,19 @@ class CommitteeClient:
             The public halves (EPOCHS, 32), the sealed shares (EPOCHS, m - 1, 49) [signatures (EPOCHS, 64)].
         """
         setup = committee.setup
-        seat, own = self._seat(committee), self._own(setup)
+        seat, key_pair = self._seat(committee), self._own(setup)
         refuse("epochs" in self.state, "this member has dealt its keys already")
         publics = self._enrolled(committee, inbox)
         transcript = committee.transcript(b"".join(publics.values()))
         others = [(other, publics[place]) for other, place in enumerate(committee.members) if other != seat]
-        agreed = {other: own.agree(public) for other, public in others}
+        agreed = {other: key_pair.agree(public) for other, public in others}
         pairs = [KeyPair() for _ in range(EPOCHS)]
         sealed = []
         for epoch, pair in enumerate(pairs):
             shares = shamir.split(pair.secret, committee.size.threshold, [other + 1 for other, _ in others])
             for (other, public), share in zip(others, shares, strict=True):
                 place = SharePlace(transcript, epoch, seat, other, pair.public)
-                sealed.append(place.seal(agreed[other], own.public, public, share))
+                sealed.append(place.seal(agreed[other], key_pair.public, public, share))
         reply = [
             wire.table([pair.public for pair in pairs], KEY),
             wire.table(sealed, SEALED).reshape(EPOCHS, len(others), SEALED),
@@ -220,9 +220,9 @@ class CommitteeClient:
             return epoch_keys(facts.transcript, seats[rank], facts.epoch, public)
 
         self._check_signed(committee.setup, keys, inbox, [committee.members[seat] for seat in seats], signed)
-        own = self._own(committee.setup)
+        key_pair = self._own(committee.setup)
         layers = [
-            layer_key(facts.transcript, seat, facts.epoch, position, own.agree(public), public, own.public)
+            layer_key(facts.transcript, seat, facts.epoch, position, key_pair.agree(public), public, key_pair.public)
             for seat, public in zip(seats, keys, strict=True)
         ]
         self.state["context"], self.state["layers"] = context, _text(b"".join(layers))
@@ -294,15 +294,15 @@ class CommitteeClient:
         if len(pairs) != KEY * len(here) or len(publics) != len(here):
             raise ProtocolError("this member has dealt no keys for that committee")
         secret, public = _epoch_key(self.state, epoch)
-        pair, empty, found = KeyPair(secret, public), bytes(KEY), []
+        pair, empty, keys = KeyPair(secret, public), bytes(KEY), []
         for place in places:
             at = slice(KEY * here[place], KEY * here[place] + KEY)
             if pairs[at] == empty:
                 other = publics[here[place]]
                 pairs[at] = layer_key(facts.transcript, seat, epoch, place, pair.agree(other), public, other)
-            found.append(bytes(pairs[at]))
+            keys.append(bytes(pairs[at]))
         self.state["pairs"] = _text(bytes(pairs))
-        return found
+        return keys
 
     def _revealed(self, facts: SumFacts, seat: int, inbox: wire.Arrays) -> wire.Arrays:
         """Returns this member's shares of lost members' epoch keys.
@@ -323,13 +323,13 @@ class CommitteeClient:
             f"{len(after)} members of the committee would be gone in this epoch, at most {facts.most_lost} may be: "
             "nothing is revealed",
         )
-        own, publics = self._own(committee.setup), _parts(_bytes(self.state["clients"]), KEY)
+        key_pair, publics = self._own(committee.setup), _parts(_bytes(self.state["clients"]), KEY)
         here = {int(place): i for i, place in enumerate(committee.places)}
         shares: list[bytes | None] = []
         for other, key, text in zip(seats, keys, sealed, strict=True):
             public = publics[here[committee.members[other]]]
             place = SharePlace(facts.transcript, epoch, other, seat, key)
-            shares.append(place.unseal(own.agree(public), public, own.public, text))
+            shares.append(place.unseal(key_pair.agree(public), public, key_pair.public, text))
         if seats:
             self.state.setdefault("revealed", {})[str(epoch)] = after
         held = np.array([share is not None for share in shares], bool)

@@ -123,10 +123,10 @@ class Established:
     @classmethod
     def read(cls, setup: Setup, entry: Mapping[str, Any], progress: Mapping[str, Any]) -> Established:
         """Restores a setup from `to_entry` and `progress`."""
-        kept = cls(Committee(setup, bytes.fromhex(entry["enrolled"])), *(entry[name] for name in _ARRAYS))
-        kept.epoch, kept.unreachable = int(progress["epoch"]), set(progress["unreachable"])
-        kept.revealed = {int(seat): bytes.fromhex(key) for seat, key in progress["revealed"]}
-        return kept
+        established = cls(Committee(setup, bytes.fromhex(entry["enrolled"])), *(entry[name] for name in _ARRAYS))
+        established.epoch, established.unreachable = int(progress["epoch"]), set(progress["unreachable"])
+        established.revealed = {int(seat): bytes.fromhex(key) for seat, key in progress["revealed"]}
+        return established
 
     def public_of(self, position: int) -> bytes:
         return bytes(self.publics[int(np.searchsorted(self.committee.places, position))])
@@ -221,18 +221,18 @@ class SetupServer:
                 continue
             try:
                 wire.count_arrays(arrays, 3 if self.setup.is_malicious else 2)
-                own = wire.read_bytes(arrays[0], EPOCHS, KEY)
+                member_keys = wire.read_bytes(arrays[0], EPOCHS, KEY)
                 shares = wire.read_bytes(arrays[1], EPOCHS, m - 1, SEALED)
-                check_keys(wire.rows(own))
+                check_keys(wire.rows(member_keys))
                 if self.setup.is_malicious:
                     signatures[:, seat] = wire.read_bytes(arrays[2], EPOCHS, SIGNATURE)
                     for epoch in range(EPOCHS):
-                        message = epoch_keys(transcript, seat, epoch, own[epoch].tobytes())
+                        message = epoch_keys(transcript, seat, epoch, member_keys[epoch].tobytes())
                         self._check_signature(position, signatures[epoch, seat].tobytes(), message)
             except ProtocolError as error:
                 self._drop(clients[position], str(error))
                 continue
-            keys[:, seat], dealt[seat] = own, True
+            keys[:, seat], dealt[seat] = member_keys, True
             sealed[:, seat, np.arange(m) != seat] = shares
         missing = [clients[committee.members[seat]] for seat in np.flatnonzero(~dealt)]
         try:
@@ -276,12 +276,12 @@ class CommitteeSumServer:
         Raises:
             SecureSumAborted: when too few clients or members are left; nothing is opened.
         """
-        facts, kept = self.facts, self.established
-        common = [kept.keys[facts.epoch, facts.present]]
+        facts, established = self.facts, self.established
+        common = [established.keys[facts.epoch, facts.present]]
         if self._committee.setup.is_malicious:
-            common.append(kept.signatures[facts.epoch, facts.present])
-        asked = {self._clients[i]: list[Any]() for i in np.flatnonzero(facts.asked)}
-        self._masked((yield Step(MASKED, common, asked, lambda replied: len(replied) >= facts.fewest)))
+            common.append(established.signatures[facts.epoch, facts.present])
+        messages = {self._clients[i]: list[Any]() for i in np.flatnonzero(facts.asked)}
+        self._masked((yield Step(MASKED, common, messages, lambda replied: len(replied) >= facts.fewest)))
 
         contributors = np.zeros(len(self._clients), bool)
         contributors[list(self._nonces)] = True
@@ -305,11 +305,11 @@ class CommitteeSumServer:
 
         Each gets the sealed shares for the keys of those that are gone.
         """
-        epoch, kept, gone = self.facts.epoch, self.established, sorted(self._wanted())
+        epoch, established, gone = self.facts.epoch, self.established, sorted(self._wanted())
         flags = np.zeros(len(self._committee.members), bool)
         flags[gone] = True
-        each = {self._partition(seat): [kept.sealed[epoch, gone, seat]] for seat in sorted(self._asked)}
-        return Step(stage, [*common, wire.write_flags(flags), kept.keys[epoch, gone]], each, enough)
+        each = {self._partition(seat): [established.sealed[epoch, gone, seat]] for seat in sorted(self._asked)}
+        return Step(stage, [*common, wire.write_flags(flags), established.keys[epoch, gone]], each, enough)
 
     def _wanted(self) -> set[int]:
         """Returns seats of lost members whose key is still unknown."""
@@ -402,13 +402,13 @@ class CommitteeSumServer:
 
         Those of the others are off already.
         """
-        facts, kept = self.facts, self.established
+        facts, established = self.facts, self.established
         for seat in sorted(self._gone):
-            public = kept.keys[facts.epoch, seat].tobytes()
-            pair = KeyPair(kept.revealed[seat], public)
+            public = established.keys[facts.epoch, seat].tobytes()
+            pair = KeyPair(established.revealed[seat], public)
             keys = []
             for position, nonce in self._nonces.items():
-                other = kept.public_of(position)
+                other = established.public_of(position)
                 layer = layer_key(facts.transcript, seat, facts.epoch, position, pair.agree(other), public, other)
                 keys.append(mask_key(facts, layer, nonce))
             apply_masks(self._total, (), keys)

@@ -187,39 +187,39 @@ class BfvReader:
     def __init__(self, keys: SecretKeys) -> None:
         self.keys, self.ring = keys, keys.ring
 
-    def slots(self, asked: DecryptionQuery) -> npt.NDArray[np.uint64]:
+    def slots(self, query: DecryptionQuery) -> npt.NDArray[np.uint64]:
         """All slots, modulo t."""
-        asked.check(self.ring.parameters.slots)
-        read = [self.keys.decrypted(self.ring.ciphertext(raw)) for raw in asked.ciphertexts]
+        query.check(self.ring.parameters.slots)
+        read = [self.keys.decrypted(self.ring.ciphertext(raw)) for raw in query.ciphertexts]
         return np.concatenate([np.zeros(0, np.uint64), *read])
 
-    def scores(self, asked: DecryptionQuery, terms: ChoiceTerms) -> Integers:
+    def scores(self, query: DecryptionQuery, terms: ChoiceTerms) -> Integers:
         """(m,) noisy scores: sums of slots, times the weight, plus the offset."""
-        if asked.sizes != terms.sizes or len(asked.offsets) != len(terms.sizes):
+        if query.sizes != terms.sizes or len(query.offsets) != len(terms.sizes):
             raise ProtocolError("a question to the key holder does not fit the terms of the choice")
-        slots, t = self.slots(asked), self.ring.modulus
-        found = []
-        for start, size, weight, offset in zip(asked.starts, asked.sizes, terms.weights, asked.offsets, strict=True):
-            found.append(centred((int(weight) * sum_modulo(slots[start : start + size], t) + offset) % t, t))
-        return np.array(found, np.int64)
+        slots, t = self.slots(query), self.ring.modulus
+        values = []
+        for start, size, weight, offset in zip(query.starts, query.sizes, terms.weights, query.offsets, strict=True):
+            values.append(centred((int(weight) * sum_modulo(slots[start : start + size], t) + offset) % t, t))
+        return np.array(values, np.int64)
 
-    def numbers(self, asked: DecryptionQuery) -> Integers:
+    def numbers(self, query: DecryptionQuery) -> Integers:
         """Returns the requested slots as integers around 0.
 
         One range after the other.
         """
-        slots, t = self.slots(asked), self.ring.modulus
-        ranges = [slots[start : start + size] for start, size in zip(asked.starts, asked.sizes, strict=True)]
+        slots, t = self.slots(query), self.ring.modulus
+        ranges = [slots[start : start + size] for start, size in zip(query.starts, query.sizes, strict=True)]
         return centred_all(np.concatenate(ranges), t)
 
-    def again(self, asked: DecryptionQuery, sums: Sums) -> list[bytes]:
+    def again(self, query: DecryptionQuery, sums: Sums) -> list[bytes]:
         """Linear combinations of sums of slots, encrypted again."""
-        sums.check(len(asked.starts))
-        slots, t = self.slots(asked), self.ring.modulus
-        found = [sum_modulo(slots[i : i + size], t) for i, size in zip(asked.starts, asked.sizes, strict=True)]
+        sums.check(len(query.starts))
+        slots, t = self.slots(query), self.ring.modulus
+        totals = [sum_modulo(slots[i : i + size], t) for i, size in zip(query.starts, query.sizes, strict=True)]
         vector = [0] * sums.length
         for slot, index, factor in zip(sums.slots.tolist(), sums.sums.tolist(), sums.factors.tolist(), strict=True):
-            vector[slot] += factor * found[index]
+            vector[slot] += factor * totals[index]
         whole = np.tile(np.array([value % t for value in vector], np.int64), sums.copies)
         return Encryptor(self.ring.parameters, self.keys.public.public).to_bytes(whole)
 
@@ -237,9 +237,9 @@ def residues(read: Callable[[int], bytes], modulus: int, size: int) -> Residues:
     words = size + 16
     while True:  # the largest 60-bit prime refuses one word in 2^40: once
         stream = np.frombuffer(read(8 * words), "<u8") >> np.uint64(64 - modulus.bit_length())
-        found = stream[stream < np.uint64(modulus)]
-        if len(found) >= size:
-            return found[:size].astype(np.uint64, copy=False)
+        accepted = stream[stream < np.uint64(modulus)]
+        if len(accepted) >= size:
+            return accepted[:size].astype(np.uint64, copy=False)
         words = 2 * words + 64
 
 

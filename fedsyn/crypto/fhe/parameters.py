@@ -135,9 +135,9 @@ def _primes(answer: float, more: float, most: int) -> tuple[tuple[int, ...], int
     """
     best = None
     for bits in range(40, 55):
-        kept = ceil(answer / (bits - 0.01))
-        count = kept + ceil(more / (bits - 0.01))
+        answer_primes = ceil(answer / (bits - 0.01))
+        count = answer_primes + ceil(more / (bits - 0.01))
         total = bits * count + bits + 1
         if total <= most and (best is None or (count, total) < best[0]):
-            best = ((count, total), ((bits,) * count + (bits + 1,), kept))
+            best = ((count, total), ((bits,) * count + (bits + 1,), answer_primes))
     return None if best is None else best[1]

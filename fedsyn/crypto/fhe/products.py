@@ -108,8 +108,8 @@ class ColumnLayout:
         """
 
         def column(at: Column) -> npt.NDArray[np.int64]:
-            found: npt.NDArray[np.int64] = (codes[at[0]] == at[1]).astype(np.int64)
-            return found
+            indicator: npt.NDArray[np.int64] = (codes[at[0]] == at[1]).astype(np.int64)
+            return indicator
 
         for each in self.columns:
             whole = np.tile(column(each), self.width)
@@ -258,13 +258,13 @@ class Products:
                 yield self._added(joined), list(places)
                 for earlier in self.entities:
                     for one, repeated in earlier.repeated.items():
-                        found = [
+                        matches = [
                             ((one, other), place)
                             for other, place in places
                             if self._order[one[0]] < self._order[other[0]] and {one[0], other[0]} in pairs
                         ]
-                        if found:
-                            yield self._inner(repeated, joined), list(found)
+                        if matches:
+                            yield self._inner(repeated, joined), list(matches)
 
     # On ciphertexts ---------------------------------------------------------------------------------------------------
 
@@ -287,14 +287,14 @@ class Products:
             self.ring.evaluator.add_inplace(total, chunk)
         return total
 
-    def _again(self, asked: DecryptionQuery, terms: Sequence[tuple[int, int, int]]) -> list[Any]:
+    def _again(self, query: DecryptionQuery, terms: Sequence[tuple[int, int, int]]) -> list[Any]:
         """Has combinations of masked sums encrypted again.
 
         Args:
-            asked: the masked sums.
+            query: the masked sums.
             terms: (slot, sum, factor): what the key holder adds up.
         """
-        fresh = self.computation.read(self._refresh(asked, Sums.of(terms, self.layout.length, self.layout.copies)))
+        fresh = self.computation.read(self._refresh(query, Sums.of(terms, self.layout.length, self.layout.copies)))
         if len(fresh) != self.layout.ciphertexts:
             raise ProtocolError("the key holder encrypted more or fewer sums than it was asked for")
         return fresh

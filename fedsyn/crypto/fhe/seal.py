@@ -180,15 +180,15 @@ class SecretKeys:
     def __init__(self, parameters: Parameters) -> None:
         self.ring = ring = ring_of(parameters)
         api = ring.api
-        made = api.KeyGenerator(ring.context)
-        self._decryptor = api.Decryptor(ring.context, made.secret_key())
-        self.public = self._published(made)
+        generator = api.KeyGenerator(ring.context)
+        self._decryptor = api.Decryptor(ring.context, generator.secret_key())
+        self.public = self._published(generator)
 
-    def _published(self, made: Any) -> PublicKeys:
+    def _published(self, generator: Any) -> PublicKeys:
         """Return the public keys of what was generated."""
         public, relinearise = self.ring.api.PublicKey(), self.ring.api.RelinKeys()
-        made.create_public_key(public)
-        made.create_relin_keys(relinearise)
+        generator.create_public_key(public)
+        generator.create_relin_keys(relinearise)
         return PublicKeys(self.ring.to_bytes(public), self.ring.to_bytes(relinearise))
 
     def decrypted(self, ciphertext: Any) -> npt.NDArray[Any]:

@@ -107,16 +107,16 @@ class SlotLayout:
 
         (start, stop, first); `first` counts the cells in their order.
         """
-        found: list[tuple[int, int, int]] = []
+        runs: list[tuple[int, int, int]] = []
         first = 0
         for clique in cliques:
             start, stop = self._ranges[clique]
-            if found and found[-1][1] == start:
-                found[-1] = (found[-1][0], stop, found[-1][2])
+            if runs and runs[-1][1] == start:
+                runs[-1] = (runs[-1][0], stop, runs[-1][2])
             else:
-                found.append((start, stop, first))
+                runs.append((start, stop, first))
             first += stop - start
-        return found
+        return runs
 
 
 class NoiseRanges:

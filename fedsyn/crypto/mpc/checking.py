@@ -71,15 +71,15 @@ def buckets(gates: int, security: int = SECURITY) -> Buckets:
 
     One wrong gate among `gates` passes with at most 2^-security (see above).
     """
-    found, size = Buckets(1, max(1, 2**security - gates)), 2
-    least = gates + found.dummies
+    best, size = Buckets(1, max(1, 2**security - gates)), 2
+    least = gates + best.dummies
     while size * (gates + 1) < least:
         enough = functools.partial(_enough, gates, size, security)
         dummies = 1 + bisect.bisect_left(range(1, 2**security), True, key=enough)
         if size * (gates + dummies) < least:
-            found, least = Buckets(size, dummies), size * (gates + dummies)
+            best, least = Buckets(size, dummies), size * (gates + dummies)
         size += 1
-    return found
+    return best
 
 
 def _enough(gates: int, size: int, security: int, dummies: int) -> bool:
@@ -111,10 +111,10 @@ class _Zeros:
     def __init__(self) -> None:
         self.own, self.next, self.missing = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
 
-    def add(self, kind: Arithmetic, own: Words, after: Words) -> None:
-        self.own.update(buffer(own))
+    def add(self, kind: Arithmetic, share: Words, after: Words) -> None:
+        self.own.update(buffer(share))
         self.next.update(buffer(after))
-        self.missing.update(buffer(kind.minus(np.uint64(0), kind.plus(own, after))))
+        self.missing.update(buffer(kind.minus(np.uint64(0), kind.plus(share, after))))
 
 
 class Checking(Rounds):

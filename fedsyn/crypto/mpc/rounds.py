@@ -111,13 +111,15 @@ class Rounds:
             if payload != _OK:
                 raise self._ended(Cheating(f"party {sender} does not say that all is well"))
 
-    def _reshared(self, own: Words) -> Shared:
-        """Returns the sharing whose slot i is party i's `own`.
+    def _reshared(self, share: Words) -> Shared:
+        """Returns the sharing whose slot i is party i's share.
 
         1 round, 8 B per element.
         """
-        payload = self._round({self.before: wire(own)}, {self.after: 8 * own.size})[self.after]
-        return Shared(own, np.frombuffer(payload, "<u8").astype(np.uint64, copy=False).reshape(own.shape), self.index)
+        payload = self._round({self.before: wire(share)}, {self.after: 8 * share.size})[self.after]
+        return Shared(
+            share, np.frombuffer(payload, "<u8").astype(np.uint64, copy=False).reshape(share.shape), self.index
+        )
 
     def _missing(self, x: Shared) -> Words:
         """Returns the slot that this party does not hold.
@@ -173,7 +175,7 @@ def products(kind: Arithmetic, x: Shared, y: Shared) -> Words:
 
     Each of the nine x_j y_k is computed by one party.
     """
-    own: Words = kind.plus(y.own, y.next)
-    kind.times(own, x.own, out=own)
-    kind.plus(own, kind.times(x.next, y.own), out=own)
-    return own
+    terms: Words = kind.plus(y.own, y.next)
+    kind.times(terms, x.own, out=terms)
+    kind.plus(terms, kind.times(x.next, y.own), out=terms)
+    return terms

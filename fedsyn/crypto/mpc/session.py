@@ -100,9 +100,9 @@ class Session(Checking):
         nothing = np.zeros(length, np.uint64)
         if self.index == owner:
             mask = self._streams[1].words(length)
-            own: Words = kind.minus(values, mask)
-            self._round({self.before: wire(own)}, {})
-            return Shared(own, mask, self.index)
+            share: Words = kind.minus(values, mask)
+            self._round({self.before: wire(share)}, {})
+            return Shared(share, mask, self.index)
         if self.before == owner:
             self._round({}, {})
             return Shared(self._streams[0].words(length), nothing, self.index)
@@ -194,9 +194,9 @@ class Session(Checking):
             p_low, p_high, p_rest = halves(propagate)
             # g = g_high ^ (p_high & g_low), p = p_high & p_low; nobody asks whether the lowest block propagates.
             both = self.and_planes(concatenate([p_high, p_high[1:]]), concatenate([g_low, p_low[1:]]))
-            merged, kept = both[: len(g_low)], both[len(g_low) :]
+            merged, propagated = both[: len(g_low)], both[len(g_low) :]
             generate = concatenate([g_high ^ merged, g_rest])
-            propagate = concatenate([p_high[:1], kept, p_rest])  # the first is never read
+            propagate = concatenate([p_high[:1], propagated, p_rest])  # the first is never read
         return generate[0]
 
     def _top_bits(self, x: Shared, bits: int) -> tuple[Shared, Shared, Shared]:
@@ -226,18 +226,18 @@ class Session(Checking):
         """
         if not 1 <= bits <= 63:
             raise ValueError("bounded inputs have 1 to 63 bits")
-        high, own = 1 << (bits - 1), np.asarray(values)
-        if ((own < -high) | (own >= high)).any():
+        high, numbers = 1 << (bits - 1), np.asarray(values)
+        if ((numbers < -high) | (numbers >= high)).any():
             raise ValueError(f"a value of this party does not fit {bits} bits")
-        planes, columns = to_planes(words(own), bits), -(-len(own) // 64)
+        planes, columns = to_planes(words(numbers), bits), -(-len(numbers) // 64)
         first, second = [], []
         for owner in range(PARTIES):
             entered = self.input(BITS, owner, planes.reshape(-1), bits * columns).reshape(bits, columns)
-            single = bits_of(entered, len(own))
+            single = bits_of(entered, len(numbers))
             first.append(single.only(owner))
             second.append(single.only((owner + 1) % PARTIES))
         one, other = concatenate(first), concatenate(second)
-        entries = (one + other - self.multiply(one, other) * 2).reshape(PARTIES, bits, len(own)).sum(0)
+        entries = (one + other - self.multiply(one, other) * 2).reshape(PARTIES, bits, len(numbers)).sum(0)
         weights = [*(1 << j for j in range(bits - 1)), -high]
         return (entries * np.array(weights)[:, None]).sum(0)
 

@@ -79,9 +79,9 @@ class Shared:
         With one slot it is a sharing of that slot's value, mod 2^64 and as bits alike: two parties enter what both know
         ("trivially shared") without a message.
         """
-        own, after = self.party in slots, (self.party + 1) % PARTIES in slots
-        nothing = self.own if own and after else np.zeros(self.shape, np.uint64)
-        return Shared(self.own if own else nothing, self.next if after else nothing, self.party)
+        has_own, has_next = self.party in slots, (self.party + 1) % PARTIES in slots
+        nothing = self.own if has_own and has_next else np.zeros(self.shape, np.uint64)
+        return Shared(self.own if has_own else nothing, self.next if has_next else nothing, self.party)
 
     def _constant(self, operation: Callable[[Words, Words], Words], public: npt.ArrayLike) -> Shared:
         """Adds a public constant to slot 0 alone.
@@ -89,8 +89,8 @@ class Shared:
         The parties 0 and 2 hold it.
         """
         constant = np.broadcast_to(words(public), self.shape)
-        own = operation(self.own, constant) if self.party == 0 else self.own
-        return Shared(own, operation(self.next, constant) if self.party == 2 else self.next, self.party)
+        first = operation(self.own, constant) if self.party == 0 else self.own
+        return Shared(first, operation(self.next, constant) if self.party == 2 else self.next, self.party)
 
     def __add__(self, other: Shared | npt.ArrayLike) -> Shared:
         if isinstance(other, Shared):
@@ -127,8 +127,8 @@ class Shared:
 
 def concatenate(parts: Sequence[Shared]) -> Shared:
     """Along the first axis."""
-    own, after = np.concatenate([part.own for part in parts]), np.concatenate([part.next for part in parts])
-    return Shared(own, after, parts[0].party)
+    first, second = np.concatenate([part.own for part in parts]), np.concatenate([part.next for part in parts])
+    return Shared(first, second, parts[0].party)
 
 
 # Bit planes ----------------------------------------------------------------------------------------------------------
