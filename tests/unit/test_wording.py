@@ -46,12 +46,10 @@ KNOWN: dict[str, dict[str, int]] = {
     "fedsyn/node": {"openers": 26, "long": 63, "names": 2},
     "fedsyn/plugins": {"long": 1},
     "fedsyn/privacy": {"names": 2},
-    "fedsyn/private_bins": {"openers": 8, "long": 28, "names": 2},
     "fedsyn/protocol": {"openers": 56, "long": 176, "names": 12},
     "fedsyn/runs": {"openers": 45, "long": 150, "names": 21},
     "fedsyn/stores": {"openers": 59, "long": 159, "names": 21},
     "fedsyn/sweep": {"openers": 11, "long": 35},
-    "fedsyn/table": {"openers": 98, "long": 401, "names": 37},
     "fedsyn/wire": {"openers": 17, "long": 35, "names": 1},
     "strategies": {"openers": 15, "long": 119, "names": 2},
 }
