@@ -1,9 +1,8 @@
-"""Budgets, and their division among a mechanism's releases.
+"""A budget, the cost of one release, and the refusal beyond it.
 
-`PrivacyBudget` is the (ε, δ) that a run promises for one row. Mechanisms spend it in zCDP (`rho`), or, when
-all they ever do is add Gaussian noise, in Gaussian DP (`mu`). The functions below it turn a budget into the
-noise scales of one mechanism; the ledger (fedsyn.privacy.ledger) charges what is really released and trusts
-none of them.
+`PrivacyBudget` is the (ε, δ) that a run promises for one row. Mechanisms spend it in zCDP (`rho`), or, when all they
+ever do is add Gaussian noise, in Gaussian DP (`mu`). `RunBudget` (fedsyn.privacy.run_budget) has the parts of a run's;
+the ledger (fedsyn.privacy.ledger) charges what is really released and trusts no plan.
 """
 
 from __future__ import annotations

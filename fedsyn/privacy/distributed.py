@@ -186,8 +186,7 @@ class DistributedNoise:
         Raises:
             ConfigError: sigma is larger than the pool's noise can stand for, or no contributor need be honest.
         """
-        honest = fewest - corrupted
-        share = pool_share(honest)
+        share = pool_share(honest := fewest - corrupted)
         # The γ at which H s² is exactly (γσ)² + r²; rounded down to an integer, so that the noise is no less.
         exact = math.sqrt(honest * share * share - ROUNDING * ROUNDING) / sigma
         gamma = min(most, math.floor(exact * (1.0 - 2.0**-40)))
