@@ -66,7 +66,7 @@ class RangeQueries:
     def answers(self, positions: np.ndarray) -> np.ndarray:
         """Returns the share of rows inside each box, (Q,) float64.
 
-        Of (n, d) positions; 0 for a table without rows.
+        Takes (n, d) positions. The share is 0 for a table without rows.
         """
         return rows_inside(positions, self.axes, self.low, self.high) / max(1, len(positions))
 
@@ -140,7 +140,7 @@ class Boxes:
     def depth(self) -> int:
         """Bound on the number of boxes that a row is in.
 
-        At least 1; from the boxes alone.
+        It is at least 1, and follows from the boxes alone.
 
         With g_p(u, v) boxes of a pair p of columns around codes u and v, a row x is in
         sum_p g_p(x_a, x_b) <= sum over columns a of max_u (1/2) sum over pairs p with a of max_v g_p(u, v):

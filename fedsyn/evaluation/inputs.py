@@ -53,7 +53,7 @@ def column_ranges(schema: Schema) -> dict[str, ColumnRange]:
 def bin_middles(column: BinnedColumn) -> np.ndarray:
     """Returns the middle of each bin, (size,) float64.
 
-    Of its integers, if whole; NaN for the missing category.
+    Whole columns get the middle of a bin's integers, the missing category NaN.
     """
     last = 1.0 if column.whole else 0.0
     values = (column.edges[:-1] + column.edges[1:] - last) / 2
@@ -148,7 +148,7 @@ class EvaluationInput:
     def test_positions(self) -> np.ndarray:
         """`positions` of the held-out rows, (m, d) float64.
 
-        With their own numbers where those are known.
+        Rows stand at their own numbers where those are known.
         """
         assert self.test is not None
         result = self.positions(self.test)

@@ -77,7 +77,7 @@ def shares(codes: Codes, domain: Domain) -> list[Floats]:
 def closeness(one: Floats, other: Floats) -> float:
     """Returns 1 - total variation distance, between 0 and 1.
 
-    Of two distributions; 0 where one of them has no rows.
+    It is 0 where one of the two distributions has no rows.
 
     >>> closeness(np.array([0.5, 0.5]), np.array([0.5, 0.5])), closeness(np.array([1.0, 0.0]), np.array([0.25, 0.75]))
     (1.0, 0.25)
@@ -118,7 +118,7 @@ class MomentSums:
 def moments(blocks: Sequence[npt.NDArray[np.floating]]) -> list[Moments | None]:
     """Returns mean and standard deviation of each column.
 
-    Of some (n, columns) blocks, one at least, NaN where missing.
+    Takes one (n, columns) block or more, NaN where missing.
     """
     sums = MomentSums(blocks[0].shape[1])
     for block in blocks:
@@ -129,7 +129,7 @@ def moments(blocks: Sequence[npt.NDArray[np.floating]]) -> list[Moments | None]:
 def moments_of_shares(column: Column, share: Floats, at: Floats | None, rows: int) -> Moments | None:
     """Returns mean and standard deviation of `rows` coded rows.
 
-    Values inside bins as a table has them (`fedsyn.table.schema.inside`).
+    Values stand inside their bins as a table has them (`fedsyn.table.schema.inside`).
 
     None without order or a known value.
     """
@@ -153,7 +153,7 @@ def levels(column: Column, codes: Codes, at: Floats | None) -> Floats:
 def level_of_codes(column: Column, share: Floats, at: Floats, rows: float) -> Floats:
     """Returns the mean value of each code, (size,).
 
-    Of `rows` rows with such shares, as above; NaN where missing.
+    There are `rows` rows with such shares, as above. A missing value has NaN.
     """
     known, level = np.isfinite(at), np.full(len(at), np.nan)
     level[known] = _values(column, share[known] / max(share[known].sum(), 1e-300), at[known], rows).mean(axis=1)
@@ -173,7 +173,7 @@ def _values(column: Column, mass: Floats, at: Floats, rows: float) -> Floats:
 def correlations(columns: Sequence[Floats]) -> Floats:
     """Returns Pearson correlations, (columns, columns).
 
-    Of (n,) values, NaN where missing, of rows that have both.
+    Takes (n,) values per column, NaN where missing. A pair is over the rows that have both.
     """
     values = np.stack(columns, axis=1)
     known = np.isfinite(values)
@@ -202,7 +202,7 @@ class Grouping:
     def of(cls, schema: Schema, real: Sequence[Floats], names: Sequence[str], rows: float = math.inf) -> Grouping:
         """Returns groups by the real one-way marginals.
 
-        Shares, in the order of the schema's domain, counted from `rows`.
+        `rows` rows were counted for these shares, which come in the order of the schema's domain.
         """
         axes = schema.domain.axes(names)
         least = 1.0 / math.sqrt(rows) if rows else 0.0
@@ -221,7 +221,7 @@ class Grouping:
     def fold(self, distributions: Sequence[Floats]) -> list[Floats]:
         """Returns one-way distributions over groups instead of codes.
 
-        In the order of the table's columns.
+        They come in the order of the chosen attributes.
         """
         return [
             np.bincount(groups, weights=distributions[axis], minlength=size).astype(np.float64)
@@ -234,9 +234,9 @@ class Grouping:
         return list(combinations(range(len(self.domain)), 2))
 
     def count(self, codes: Codes) -> list[Floats]:
-        """Returns the share of the rows in each cell.
+        """Returns the share of the rows in each cell of every pair.
 
-        Of every pair, in the order of `pairs`.
+        Pairs come in the order of `pairs`.
         """
         names = self.domain.attributes
         cliques = [(names[a], names[b]) for a, b in self.pairs]
@@ -246,7 +246,7 @@ class Grouping:
 def few_groups(real: Floats, at: Floats | None, least: float) -> npt.NDArray[np.int64]:
     """Returns the group of each code, (size,).
 
-    By its share of the rows and its place; a group has that share at least.
+    Codes are grouped by their share of the rows and their place. A group has the share `least` or more.
     """
     size = len(real)
     if size <= MOST_GROUPS:
@@ -295,7 +295,7 @@ class Link:
 def link(real: Floats, rows: int, synthetic: Floats, synthetic_rows: int) -> Link:
     """Compares a link of two columns in two tables.
 
-    Two-way tables of shares, counted from `rows` and `made` rows.
+    The two-way tables hold shares of `rows` and `synthetic_rows` rows.
     """
     (r, free), (s, synthetic_free) = _beyond(real), _beyond(synthetic)
     squared = float((r**2).sum())
@@ -311,7 +311,7 @@ def link(real: Floats, rows: int, synthetic: Floats, synthetic_rows: int) -> Lin
 def _beyond(table: Floats) -> tuple[Floats, int]:
     """Returns shares beyond independence, in units of chance.
 
-    With their degrees of freedom.
+    Returns their degrees of freedom beside them.
     """
     p, q = table.sum(axis=1), table.sum(axis=0)
     apart = np.outer(p, q)
@@ -323,7 +323,7 @@ def _beyond(table: Floats) -> tuple[Floats, int]:
 def association(table: Floats, rows: int) -> float:
     """Returns Cramér's V of a two-way table, corrected for bias.
 
-    0 for independent columns, 1 for a function.
+    It is 0 for independent columns and 1 for a function.
 
     Source: Bergsma 2013, "A bias-correction for Cramér's V and Tschuprow's T". Empty rows and columns do not count.
 

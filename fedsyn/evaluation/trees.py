@@ -161,7 +161,7 @@ class Trees:
 def train_trees(codes: npt.NDArray[np.integer], label: int) -> Trees | str:
     """Trains the classifier of `accuracy` on a table.
 
-    As arrays that need no scikit-learn to be followed.
+    The trees are arrays, which need no scikit-learn to be followed.
 
     Args:
         codes: (n, d) codes of the table.

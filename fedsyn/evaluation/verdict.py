@@ -1,6 +1,6 @@
 """One verdict on what a table is fit for.
 
-From losses of its columns and of the pairs that something links.
+It follows from the losses of the columns and of the linked pairs.
 
 Every loss is in units of what a person would call lost: 1 is `LOST`, at half of it a column has moved and a link is
 weakened. Whoever finds the losses, from real rows or from released values alone, hands them to the same `Verdict`.
@@ -59,7 +59,7 @@ class Judged:
 def judged(name: str, losses: Sequence[tuple[str, float, str]]) -> Judged:
     """Returns the worst of some losses.
 
-    (kind, amount in its own unit, words) each.
+    Each loss is (kind, amount in its own unit, words).
 
     >>> judged("cost", [("mean", 0.53, "mean 4,801 became 8,268"), ("rows", 0.1, "10% of the rows moved")])
     Judged(name='cost', loss=2.65, why='mean 4,801 became 8,268')
@@ -88,7 +88,7 @@ class Correlation:
     def of(cls, was: float, now: float, rows: int, synthetic_rows: int) -> Correlation | None:
         """Returns the finding from two correlations and row numbers.
 
-        None where the first is below 0.1.
+        Returns None where the first correlation is below 0.1.
         """
         if not abs(was) >= LEAST_LINK:
             return None
@@ -99,9 +99,9 @@ class Correlation:
 
 
 def doubtful(kind: str, amount: float, doubt: float) -> float:
-    """Returns a loss that may be off by some doubt.
+    """Returns a loss, moved by its doubt towards the undecided.
 
-    Neither none nor a whole one unless it is so anyway.
+    Doubt alone makes it neither none nor a whole one.
     """
     return min(max(0.75 * LOST[kind], amount - doubt), amount + doubt)
 
@@ -111,7 +111,7 @@ def judged_link(
 ) -> Judged:
     """Returns what became of a link.
 
-    By the worse of its association and its correlation.
+    The worse of its association and its correlation counts.
 
     >>> judged_link("a × b", 0.3, 0.26, 0.82), judged_link("a × b", 0.3, 0.26, 0.82, doubt=0.1).state
     (Judged(name='a × b', loss=0.36, why='association 0.30 became 0.26'), 'weakened')
@@ -119,8 +119,8 @@ def judged_link(
     Args:
         name: of the pair.
         was, now: association of the rows and of the table.
-        kept: share of the link that is in the table; of another shape, less than the associations say.
-        doubt: by how much `kept` may be off: a link is called neither kept nor lost that may be weakened.
+        share: of the link that is in the table; of another shape, less than the associations say.
+        doubt: by how much `share` may be off: a link is called neither kept nor lost that may be weakened.
         linear: of two columns of numbers.
     """
     shape = ", in another way" if now > 0.75 * was and share < 0.75 else ""
@@ -156,7 +156,7 @@ class Verdict:
     def uses(self) -> dict[str, bool | None]:
         """Returns people's uses of tables, and the fitness for each.
 
-        None: not known.
+        None is a fitness that is not known.
         """
         columns, links, every = _lost(self.columns), _lost(self.links), len(self.links)
         whole = bool(self.links) and not self.unseen
@@ -196,7 +196,7 @@ class Verdict:
 def folded(column: Column, share: Sequence[float] | Any) -> float:
     """Returns the share of rows in a column's `other`.
 
-    0 where that is one of several listed values.
+    It is 0 where `other` is one of several listed values.
     """
     if not isinstance(column, CategoricalColumn) or column.other_value is None:
         return 0.0
@@ -217,7 +217,7 @@ def _lost(some: Sequence[Judged]) -> int:
 def _counts(columns: Sequence[Judged]) -> str:
     """Returns the use, and how many columns support it.
 
-    Where some are lost and most are not.
+    The number is given where some are lost and most are not.
     """
     lost, use = _lost(columns), "counts of single columns"
     return use if not lost or 2 * lost > len(columns) else f"{use} ({len(columns) - lost} of {len(columns)})"

@@ -255,6 +255,7 @@ def run_sweep(
         "cells": [{"id": cell.id, "axes": cell.axes, "seed": cell.seed} for cell in sweep.cells],
     }
     write_facts(out / SWEEP_FILE, record)
+    # Finished cells are reported at once; the others wait.
     failed, waiting = 0, []
     for cell in sweep.cells:
         facts = read_cell(out / "cells" / cell.id)
@@ -265,6 +266,7 @@ def run_sweep(
             waiting.append(cell)
     if not waiting:
         return 0
+    # Run the others here, in processes, or on Ray, and report each as it ends.
     cells = {cell.id: cell for cell in waiting}
     tasks = [CellTask(cell, out / "cells" / cell.id, sweep.keep) for cell in waiting]
     for task in tasks:

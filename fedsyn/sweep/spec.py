@@ -208,6 +208,7 @@ def _cells(node: SweepNode, base: dict[str, Any], folder: Path, file: Path) -> t
                 continue
             seen[cell.id] = label
             cells.append(cell)
+    # One line for each problem, with the first cell that has it.
     if problems:
         bad = sum(map(len, problems.values()))
         lines = [

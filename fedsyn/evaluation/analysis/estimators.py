@@ -105,7 +105,7 @@ class Logit(Estimator):
     def _separated(y: Floats, X: Floats, names: Sequence[str]) -> str:
         """Returns the sentence for a likelihood without a maximum.
 
-        With the terms that alone explain it.
+        It names the terms that alone explain the outcome.
         """
         marks = [i for i in range(X.shape[1]) if set(np.unique(X[:, i])) == {0.0, 1.0}]
         alone = [names[i] for i in marks for part in [y[X[:, i] == 1.0]] if part.min() == part.max()]

@@ -133,12 +133,14 @@ class Regression(Question):
 
         formulaic = _formulaic()
         frames = tables.frames
+        # Every name in the formula must be a column, or known to the parser.
         text, self._names = _readable(formula, list(frames[0].columns))
         words = set(_words(text))
         for word in words - self._names.keys() - formulaic.transforms.TRANSFORMS.keys() - _PYTHON:
             raise ConfigError(_unknown(word, list(self._names.values())))  # before anything is evaluated
         self._used = [name for name in self._names if name in words]
         _require_few_levels([self._names[name] for name in self._used], frames)
+        # Rows with rare values are left out, but not for columns that the formula compares with values.
         compared = {self._names[name] for name in self._used if re.search(rf"\b{name}\b\s*(?:[=!<>]|in\b)", text)}
         self.left_out = _rare([self._names[name] for name in self._used], frames, compared)
         whole = []
@@ -156,6 +158,7 @@ class Regression(Question):
         except Exception as error:  # whatever the parser and the functions in a formula raise
             raise ConfigError(f"formula '{formula}': {self._shown(_first_line(error))}") from None
         self._spec = built.model_spec
+        # The outcome is numeric or has two values, and the estimator has to suit it.
         left, right = self._spec.lhs, self._spec.rhs
         outcomes = left.column_names
         take_second = len(outcomes) == 2 and len(left.factor_contrasts) == len(left.terms) == 1
@@ -173,6 +176,7 @@ class Regression(Question):
             )
         value = f" = {self._levels[1]:g}" if self._levels and not take_second else ""
         self.about = f"{self.estimator.title} of {name}{value if isinstance(self.estimator, Logit) else ''}"
+        # Terms, none of which may hold the outcome or be constant.
         self.outcome = self._columns(left.variables)
         if both := self.outcome & self._columns(right.variables):
             raise ConfigError(f"formula '{formula}': {_some(sorted(both))} is on both sides")
@@ -232,7 +236,7 @@ class Regression(Question):
 def _two(outcome: npt.NDArray[Any]) -> tuple[float, float] | None:
     """Returns the two values of a numeric outcome.
 
-    Over all tables, if it has only two.
+    None where it has more than two over all tables.
     """
     values = np.unique(outcome.astype(np.float64))
     if len(values) == 1:
@@ -266,7 +270,7 @@ def question_of(formula: str, tables: SyntheticTables, model: str | Estimator | 
 def _readable(formula: str, columns: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Returns the formula in names that Python can read.
 
-    These names come with their columns.
+    The second result has the column of each name.
 
     So `hours-per-week` does not become a difference; Q('hours-per-week') and `hours-per-week` mean the same.
     """
@@ -330,7 +334,7 @@ def _braced(text: str) -> str:
 def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) -> None:
     """Refuses text with too many values to be categories.
 
-    Such as dates.
+    Dates are an example.
     """
     for name in columns:
         if not _is_numeric(frames[0][name]) and (levels := frames[0][name].nunique()) > _MOST_VALUES:
@@ -340,9 +344,10 @@ def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) 
 def _rare(columns: Sequence[str], frames: Sequence[pd.DataFrame], compared: Collection[str]) -> dict[str, list[str]]:
     """Returns values of text that some table has too rarely.
 
-    In fewer than `_FEW` complete rows, but for the requested ones.
+    Such a value is in fewer than `_FEW` complete rows. Columns in `compared`, which the formula compares with values,
+    keep all of theirs.
 
-    A coefficient of theirs could not be estimated in every table, as of `other`, which every draft adds to text and
+    Its coefficient could not be estimated in every table, as of `other`, which every draft adds to text and
     hardly any row holds. Without their rows another value may be rare, so it is looked again until none is. None are
     returned where they have more than `_LEFT_OUT` of a table's rows: somebody has to decide that.
     """

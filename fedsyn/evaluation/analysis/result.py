@@ -1,6 +1,6 @@
 """Result of an analysis: honest intervals beside naive ones.
 
-As a table of 80 columns or as data.
+A result prints as a table of 80 columns, and converts to data.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Analysis(Shown):
 def _digits(width: float) -> int:
     """Returns the digits after the point that an interval needs.
 
-    Its width then has two or three that count.
+    They leave two or three significant digits of its width.
     """
     if not (np.isfinite(width) and width > 0):
         return 3

@@ -60,7 +60,7 @@ class SyntheticTables:
     def holds(self, columns: Iterable[str]) -> bool:
         """Returns whether the model was fitted to these columns together.
 
-        With those given, to one measurement.
+        The columns of a condition count as well, and one measurement must hold them all.
 
         True where nobody said.
         """
@@ -69,10 +69,10 @@ class SyntheticTables:
 
 
 def tables_of(tables: Any) -> SyntheticTables:
-    """The tables that were given.
+    """Returns the tables of a folder or of a list.
 
     Args:
-        given: a directory made by `fedsyn sample RUN --tables M --out DIR`, or a list of DataFrames or of paths.
+        tables: a directory made by `fedsyn sample RUN --tables M --out DIR`, or a list of DataFrames or of paths.
 
     Raises:
         InputError: one table only.
@@ -104,6 +104,7 @@ def _of_path(path: Path) -> SyntheticTables:
                 f"{path} is a run and holds one table; draw several from it: fedsyn sample {path} --tables 20 --out DIR"
             )
         raise DataError(f"{path} has no {FACTS_FILE}: give a folder made by fedsyn sample RUN --tables 20 --out DIR")
+    # The facts beside the tables, which a stranger may have written.
     try:
         facts = json_of(read_bytes(facts_file), str(facts_file))
         names = [str(one["file"] if isinstance(one, dict) else one) for one in facts["tables"]]

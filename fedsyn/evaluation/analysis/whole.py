@@ -1,6 +1,6 @@
 """`fedsyn.analyse`: one estimator in every table, combined.
 
-With what the reader must know beside it.
+The result carries the notes that a reader needs beside it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def analyse(
 ) -> Analysis:
     """Estimates means, proportions or a regression from several synthetic tables.
 
-    With intervals that know of the noise.
+    The intervals account for the noise.
 
     Args:
         tables: the folder that `fedsyn sample RUN --tables 20 --out DIR` made, or a list of DataFrames or paths.
@@ -74,7 +74,7 @@ def analyse(
 def _not_held(question: Question, tables: SyntheticTables) -> tuple[list[str], frozenset[str]]:
     """Returns column groups that the model was not fitted to.
 
-    With the terms whose estimates rest on them.
+    Returns beside them the terms whose estimates rest on them.
 
     A term rests on its columns together with the outcome's, and on those of every other term, from which it is told
     apart. The coefficients of a regression are estimated together: one that is wrong moves those of every column that

@@ -188,7 +188,7 @@ class HolderSums:
     def overlap(self, name: str, lost: float, noise: float | None = None, value: float | None = None) -> Interval:
         """Interval of 1 - overlap with the pooled rows, 0 to 1.
 
-        From the holders' own overlaps alone.
+        Only the holders' own overlaps are used.
 
         With n' = `own` for n: min(N, n' p) <= min(N, n p) + (n' - n)+ p, and the other way round.
         """

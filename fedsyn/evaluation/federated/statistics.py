@@ -98,12 +98,13 @@ def vector(
         question: about the table.
         entries: of the vector.
         codes: (n, d) its rows.
-        own: n_k, its public or released rows.
+        rows: n_k, its public or released rows.
         total: m, at least the sum of n_k over everybody whose vector is in the sum.
         apart: (m, d) rows that the run did without, where the entries have a place for them.
     """
     rows, total = min(rows, _LARGEST), min(total, _LARGEST)
     cliques = [*question.cliques, *question.columns]
+    # Overlaps with the table at the holder's size (lower) and at everybody's (upper).
     mine = count_sparse_many(codes, question.domain, cliques)
     q, size = len(question.cliques), len(question.table)
     lower = [_overlap(x, t.cells, _below(t.counts, rows / size)) for x, t in zip(mine, question.margins, strict=True)]
@@ -152,9 +153,9 @@ def _overlap(marginal: SparseMarginal, cells: npt.NDArray[np.int64], thresholds:
 
 
 def rounding(question: TableQuestion, holders: int) -> tuple[float, Sequence[float]]:
-    """Returns the most rows that cutting thresholds loses.
+    """Returns the most rows that rounded thresholds lose.
 
-    Of the mean over the cliques, and of each column.
+    First the mean over the cliques, then the rows of each column.
     """
     q = len(question.cliques)
     cells = [len(margin.cells) for margin in question.margins]

@@ -95,7 +95,7 @@ class Scenario:
 class Share:
     """Remaining shares of an effect's error.
 
-    Of the rows' variance, and of its squared relative error.
+    `rows` is what remains of the rows' variance, `relative` of the squared relative error.
     """
 
     rows: float
@@ -144,7 +144,7 @@ class Effect:
     def left(self, scenario: Scenario) -> Share:
         """Returns the share of the effect's error that remains.
 
-        In the last model, in a run like that.
+        It holds for the last model of a run under the scenario.
         """
         lam = self.expected * scenario.rows
         rows = relative = 1.0
@@ -166,9 +166,9 @@ class Effect:
 
 
 def _averages(lam: Floats, left: Floats) -> tuple[float, float]:
-    """Averages what remains in each cell.
+    """Averages the remaining share over the cells.
 
-    For errors like sqrt(lambda) and like lambda (squared L1 norms).
+    The first result weighs cells for errors like sqrt(lambda), the second for errors like lambda (squared L1 norms).
     """
     root, off = np.sqrt(lam), np.sqrt(left)
     return float((root * off).sum() / root.sum()) ** 2, float((lam * off).sum() / lam.sum()) ** 2
@@ -177,7 +177,7 @@ def _averages(lam: Floats, left: Floats) -> tuple[float, float]:
 def part_of(domain: Domain, m: Measurement, part: Clique) -> Measurement:
     """Returns a measurement of a part of a clique.
 
-    Of residuals the part's residuals. Axes in the part's order.
+    A measurement of residuals gives the part's residuals. Axes come in the part's order.
     """
     groups = None if m.groups is None else dict(zip(m.clique, m.groups, strict=True))
     shape = domain.shape_of(m.clique) if m.groups is None else tuple(int(grouping.max()) + 1 for grouping in m.groups)
@@ -256,7 +256,7 @@ class Effects:
     def is_measured(self, clique: Clique) -> bool:
         """Returns whether an effect's marginal was measured.
 
-        Alone or in a larger one.
+        A larger clique's marginal counts, too.
         """
         return clique in self._by_part
 
@@ -303,7 +303,7 @@ class Effects:
     def _beyond(self, m: Measurement) -> tuple[float, float]:
         """Returns R^2 of a measured clique, and its weight.
 
-        Its counts beyond independence, less noise and rows.
+        R^2 comes from the counts beyond independence, less noise and rows.
         """
         apart = independent(self.masses, m.clique)
         whole = replace(m, beyond=False).of_cells(self.rows * apart)
@@ -326,6 +326,7 @@ class Effects:
         """
         posteriors: dict[Clique, tuple[float, float]] = {}
         for size in sorted({len(g.clique) for g in sketch_errors}):
+            # Looks at R^2 by the sketches of this size: at independence, at the last model, and their spread.
             some = [g for g in sketch_errors if len(g.clique) == size]
             scale = np.array([g.support / (self.rows**2 * self._visible(g.clique, g.groups)) for g in some])
             spread = np.array([g.spread + g.rows * math.sqrt(2.0 / g.noises) for g in some])
@@ -333,6 +334,7 @@ class Effects:
             alone = np.array([(g.squared if g.alone is None else g.alone) - g.rows for g in some])
             parts = [self.domain.canonical(g.clique) for g in some]
             looks = alone * scale, last * scale, np.maximum(spread * scale, 1e-12)
+            # Posteriors under the prior that these looks teach.
             beliefs = believed(*looks, self._left(*looks, np.array([part not in self._by_part for part in parts])))
             self._kinds[size] = beliefs, {part: i for i, part in enumerate(parts)}
             posteriors |= dict(
@@ -344,7 +346,7 @@ class Effects:
     def _left(alone: Floats, last: Floats, spread: Floats, unmeasured: npt.NDArray[np.bool_]) -> float:
         """Returns what the model leaves of unmeasured effects.
 
-        1 where their looks are noise.
+        The share is 1 where their looks are noise.
         """
         noise = math.sqrt(float((spread[unmeasured] ** 2).sum()))
         if noise <= 0:
@@ -355,7 +357,7 @@ class Effects:
     def together(self, moved: Mapping[Clique, float]) -> float:
         """Returns the variance of an error over effects' R^2.
 
-        It gains `moved` of each, from what their priors leave open.
+        The error gains `moved` of each effect's R^2. Their priors leave open how much they move together.
         """
         variance = 0.0
         for size, (beliefs, places) in self._kinds.items():
@@ -370,7 +372,7 @@ class Effects:
     def _visible(self, clique: Clique, groups: Groups | None) -> float:
         """Returns the share of an association that groups show.
 
-        Exact for one of normal scores, in their order.
+        It is exact for an association of normal scores in the groups' order.
         """
         if groups is None:
             return 1.0
@@ -384,9 +386,9 @@ class Effects:
         return self._shares[key]
 
     def _infer(self) -> None:
-        """Returns R^2 of pairs of which nothing was released.
+        """Infers R^2 of pairs of which nothing was released.
 
-        The prior's, learned from those that were sketched.
+        They get the mean and the spread of the prior, learned from the sketched pairs.
 
         What was measured says nothing of the others: a mechanism chose it for being unlike them. Nor does a size tell
         of another one, so associations of three attributes are taken for none where no sketch saw any.
@@ -402,7 +404,7 @@ class Effects:
 def visible(mass: Floats, groups: npt.NDArray[np.integer]) -> float:
     """Returns how much variance lies between groups, 0 to 1.
 
-    Of an attribute's normal scores, between groups of its values.
+    The variance is that of an attribute's normal scores, the groups those of its values.
     """
     whole, between = _score_variance(mass), _score_variance(np.bincount(groups, mass))
     return min(1.0, between / max(whole, 1e-9)) or 1e-3
@@ -440,7 +442,7 @@ class Beliefs:
     def prior(self) -> tuple[float, float]:
         """Returns mean and standard deviation of an unseen effect.
 
-        Of the kind that nobody looked at.
+        They hold for an effect of this kind that nobody looked at.
         """
         mean = float(self.firsts.mean())
         return mean, math.sqrt(float(np.mean(2.0 * self.firsts**2)) - mean**2)
@@ -487,12 +489,15 @@ def _likelihoods(looks: Floats, spread: Floats) -> Floats:
 def _posterior(first: Floats, latest: Floats, mean: float, left: float) -> tuple[Floats, Floats]:
     """Returns means and standard deviations under priors.
 
-    Priors of that mean; each shape counts as the first looks say.
+    The priors have that mean. Each shape is weighted by how well it explains the first looks.
     """
+    # Shapes are weighted by how well they explain the first looks.
     prior = np.array([_prior(mean, shape) for shape in _SHAPES])
     evidence = np.log(np.maximum(first @ prior.T, 1e-300)).sum(axis=0)
+    # The prior of what the model leaves, averaged over the shapes.
     prior = np.array([_prior(left * mean, shape) for shape in _SHAPES])
     prior = (np.exp(evidence - evidence.max()) @ prior)[None]
+    # Each effect's posterior under it, from the look at the last model.
     mass = np.maximum(latest @ prior[0], 1e-300)
     means, squares = (latest * _GRID) @ prior[0] / mass, (latest * _GRID**2) @ prior[0] / mass
     return means, np.sqrt(np.maximum(squares - means**2, 0.0))

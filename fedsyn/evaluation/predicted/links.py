@@ -78,7 +78,7 @@ class SeenMoments:
     def losses(self, doubt: float = MOMENT_DOUBT) -> list[tuple[str, float, str]]:
         """Returns (kind, amount, words) of each loss.
 
-        As `verdict.judged` takes them; doubt: in standard deviations.
+        `verdict.judged` takes them. `doubt` is in standard deviations.
         """
         times = 1.0 / math.sqrt(self.variance)
         off = 0.5 * self.variance_spread / self.variance
@@ -97,9 +97,9 @@ class SeenMoments:
 
 
 def seen_moments(effects: Effects, schema: Schema) -> dict[str, SeenMoments]:
-    """Returns the moments of each column with bins.
+    """Returns the moments of columns whose single values were counted.
 
-    Whose single values were counted.
+    Only columns with bins have them.
 
     The table's are known. The rows' follow from the noisy counts of a column's single values, their mean weighted by
     precision: both are linear in the counts (the variance about the mean that they give), so their noise is known.
@@ -111,12 +111,14 @@ def seen_moments(effects: Effects, schema: Schema) -> dict[str, SeenMoments]:
         at, counts = places(schema, name), [m for m in effects.measured((name,)) if m.groups is None]
         if at is None or not isinstance(column, BinnedColumn) or not counts:
             continue
+        # The column's shares in the rows, by precision, and in the table.
         known, weights = np.isfinite(at), np.array([m.sigma**-2 for m in counts])
         rows = np.average([m.values for m in counts], axis=0, weights=weights)[known]
         table = effects.masses[name][known]
         if min(rows.sum(), table.sum()) <= 0:
             continue
         rows, table, noise = rows / rows.sum(), table / table.sum(), 1.0 / math.sqrt(weights.sum()) / float(rows.sum())
+        # The table's mean in the rows' standard deviations, and the rows' variance in the table's, with their noise.
         values = level_of_codes(column, effects.masses[name], at, effects.rows)[known]
         mean = float(rows @ values)
         apart, table_variance = values - mean, float(table @ (values - table @ values) ** 2)
@@ -186,7 +188,7 @@ class SeenLinks:
     def sentence(self) -> str:
         """Returns one clause on what was not seen.
 
-        Empty where there are no pairs.
+        It is empty where there are no pairs.
         """
         rest = self.pairs - len(self.links)
         if not rest:
@@ -225,14 +227,17 @@ def seen_links(
         moments: of columns of numbers.
     """
     domain = effects.domain
+    # Each column's order, and the few groups in which links are compared.
     orders = {name: _order(effects, name, schema) for name in domain}
     few = {name: _few(effects, name, at) for name, at in orders.items()}
+    # The released sketches of pairs, with their distances shrunk together.
     sketched = {domain.canonical(g.clique): g for g in sketches if len(g.clique) == 2 and g.alone is not None}
     off = [np.array([getattr(g, name) for g in sketched.values()]) for name in ("squared", "spread")]
     apart = dict(zip(sketched, shrunk(*off).tolist(), strict=True))
     view, links = ModelView(effects.model), list[SeenLink]()  # type: ignore[arg-type]
     least, grouped = list[float](), set[str]()
     for pair in pairs:
+        # Counts come before a sketch; a pair with neither was not looked at.
         pair_groups = few[pair[0]], few[pair[1]]
         look: _Measured | _Sketched
         if effects.is_measured(pair):
@@ -243,15 +248,18 @@ def seen_links(
             continue
         grouped.update(_joined(pair, look.groups, schema))
         most, shown = max(1.0, float(min(map(max, pair_groups)))), _shown(effects, pair, look.groups, pair_groups)
+        # The association of the rows, where it is beyond chance and noise.
         is_seen, beyond = look.beyond(CHANCE / len(pairs))
         least.append(min(1.0, math.sqrt(beyond / shown / most)))
         squared = min(most, max(0.0, look.squared) / shown) if is_seen else 0.0
         if squared < most * LEAST_LINK**2:
             continue
+        # The table's association, and the share of the link that it keeps.
         (cells,) = view.probabilities([pair])
         table_squared = float((_Units.of(effects.masses, pair, pair_groups).of_cells(cells) ** 2).sum())
         share, spread = look.kept(cells, most)
         at = [orders[name] for name in pair]
+        # Two ordered columns seen in coarse groups: normal scores fill in what the groups hide.
         if look.groups is not None and at[0] is not None and at[1] is not None and 1.0 - share < LOST["link"]:
             scores = _Scores(effects.masses, pair, (at[0], at[1]), look.groups, pair_groups)
             squared, shown, left = scores.whole(look.squared, cells)
@@ -261,6 +269,7 @@ def seen_links(
         seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(table_squared / most))
         link = SeenLink(pair, round(seen, 3), round(now, 3), round(share, 3), round(spread, 3))
         links.append(_worse(link, moments))
+    # The weakest link that half of the looks would have seen, and columns with joined values.
     limit = max(LEAST_LINK, float(np.median(least))) if least else 1.0
     links.sort(key=lambda link: -link.judged().loss)
     joined = tuple(name for name in domain if name in grouped)
@@ -273,7 +282,7 @@ def seen_links(
 def _worse(link: SeenLink, moments: Mapping[str, SeenMoments]) -> SeenLink:
     """Returns the link, or the correlation if it is worse.
 
-    The correlation of two columns of numbers.
+    Only two columns of numbers have a correlation.
     """
     if not moments.keys() >= set(link.columns):
         return link
@@ -308,17 +317,17 @@ def _order(effects: Effects, name: str, schema: Schema | None) -> Floats | None:
 
 
 def _few(effects: Effects, name: str, at: Floats | None) -> npt.NDArray[np.int64]:
-    """Returns the few groups that rows and table share, (size,).
+    """Returns the few groups of a column's values, (size,).
 
-    They are compared in these groups of values.
+    Rows and table are compared in these groups.
     """
     return few_groups(effects.masses[name], at, 1.0 / math.sqrt(max(1.0, effects.rows)))
 
 
 def _at_most(first: SeenMoments, second: SeenMoments) -> tuple[float, float]:
-    """Returns the most that is kept of a correlation.
+    """Returns the largest share of a correlation that is kept.
 
-    Of two columns, with its standard deviation.
+    Returns the share's standard deviation beside it.
     """
     ratio = math.sqrt(first.variance * second.variance)
     off = 0.5 * math.hypot(*(one.variance_spread / one.variance for one in (first, second)))
@@ -329,7 +338,7 @@ def _at_most(first: SeenMoments, second: SeenMoments) -> tuple[float, float]:
 def _shown(effects: Effects, pair: Clique, groups: Groups | None, few: Groups) -> float:
     """Returns the share of an association that a look shows.
 
-    In few groups, by a look in other groups.
+    The association is one in the few groups, the look one in other groups.
     """
     if groups is None:
         return 1.0
@@ -380,7 +389,7 @@ class _Units:
 class _Scores:
     """Two ordered columns as correlated normal scores.
 
-    In the groups of a look and in few groups.
+    They are seen in the groups of a look and in few groups.
 
     Neighbours that are in one group of both kinds are one value here.
 
@@ -425,21 +434,24 @@ class _Scores:
 
         Args:
             squared: |r|^2 in the groups of the look.
-            made: the table's marginal.
+            cells: the table's marginal.
 
         Returns:
             |r|^2 in few groups, the share of it that the look's groups show, and, of what is kept there, the share that
             is kept in few groups.
         """
+        # The sign of the correlation is the table's.
         table = sums_of_groups(self.index, np.ravel(cells), self.size)
         (middle,) = self.cells(np.array([0.5]))
         along = float(self.look.of_cells(middle) @ self.look.of_cells(table))
         strongest = math.copysign(_STRONGEST, along)
+        # The rows get the correlation that shows |r|^2 in the look's groups.
         seen = [
             float((self.look.of_cells(marginal) ** 2).sum()) for marginal in self.cells(strongest * np.sin(_ANGLES))
         ]
         angle = np.interp(squared, np.maximum.accumulate(seen), _ANGLES)
         (rows,) = self.cells(strongest * np.sin(np.array([angle])))
+        # |r|^2 and the kept share, first in the look's groups, then in few groups.
         shares, squares = [], []
         for units in (self.look, self.few):
             was, now = units.of_cells(rows), units.of_cells(table)
@@ -452,7 +464,7 @@ class _Scores:
 def _runs(at: Floats, groups: npt.NDArray[np.integer], few: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
     """Returns the run of each value, in their order, (size,).
 
-    Those without a place last: a run is in one group of both kinds.
+    Each run lies in one group of both kinds. Values without a place come last.
     """
     order = np.lexsort((few, groups, at))  # NaN comes last
     changed = (np.diff(groups[order]) != 0) | (np.diff(few[order]) != 0) | (np.diff(np.isfinite(at[order])) != 0)
@@ -469,13 +481,16 @@ class _Measured:
 
     def __init__(self, effects: Effects, pair: Clique, few: Groups) -> None:
         measurements, self.rows = effects.measured(pair), effects.rows
+        # Counts of single cells, or else those in the groups of the least noisy measurement.
         some = [m for m in measurements if m.groups is None]
         if not some:
             best = min(measurements, key=lambda m: m.sigma).groups or ()
             some = [m for m in measurements if all(map(np.array_equal, m.groups or (), best))]
+        # Their mean, weighted by precision.
         self.groups, shape = some[0].groups, np.shape(some[0].values)
         weights = [m.sigma**-2 for m in some]
         counts = np.average([m.values for m in some], axis=0, weights=weights)
+        # Shares beyond independence, and the number of values in each group.
         self.units = _Units.of(effects.masses, pair, few if self.groups is None else self.groups)
         if self.groups is None:
             alone = independent(effects.masses, pair)
@@ -493,7 +508,7 @@ class _Measured:
     def beyond(self, chance: float) -> tuple[bool, float]:
         """Returns whether counts exceed noise and rows, and the threshold.
 
-        The |r|^2 from which they do.
+        Counts exceed them where |r|^2 is above the threshold.
         """
         free, known = self.units.free, 1.0 / (self.noise + self.chance)
         least, part = float(chdtri(free, chance)), free / len(self.off)
@@ -503,7 +518,7 @@ class _Measured:
     def posterior(self) -> tuple[Floats, Floats, Floats]:
         """Returns probabilities of relative errors, and r's moments given each.
 
-        (groups,) means and variances of r.
+        Means and variances of r are per group.
         """
         prior = _SQUARES[:, None] * self.units.shares + self.chance
         spread = prior + self.noise
@@ -523,9 +538,9 @@ class _Measured:
         return float(self.posterior[0] @ self._squares)
 
     def kept(self, cells: npt.NDArray[np.floating], most: float) -> tuple[float, float]:
-        """Returns what is kept of a link, with its standard deviation.
+        """Returns the kept share of a link, with its standard deviation.
 
-        In the groups of the counts.
+        The share is one in the groups of the counts.
 
         Args:
             cells: the table's marginal.
@@ -561,9 +576,9 @@ class _Sketched:
         return (self.sketch.spread + self.sketch.rows * math.sqrt(2.0 / self.sketch.noises)) * self.unit
 
     def kept(self, cells: npt.NDArray[np.floating], most: float) -> tuple[float, float]:
-        """Returns what is kept of a link, with its standard deviation.
+        """Returns the kept share of a link, with its standard deviation.
 
-        As of counts.
+        See `_Measured.kept`, of which this is the counterpart for sketches.
         """
         off = np.asarray(cells, np.float64).ravel() - independent(self.effects.masses, self.pair)
         if self.groups is not None:

@@ -144,7 +144,7 @@ class PredictedQuality(Evaluation):
     def judged_columns(self, doubt: float = MOMENT_DOUBT) -> list[Judged]:
         """Returns what became of each column.
 
-        Doubt: in standard deviations of its moments.
+        `doubt` is in standard deviations of its moments.
         """
         judgements = []
         for one in self.columns:
@@ -258,6 +258,7 @@ def predict_quality(
     sketch_errors = list(sketch_errors)
     if evidence is None or isinstance(model, MixtureModel):
         return PredictedQuality(why="the mechanism releases no marginals")
+    # Columns, pairs and cliques whose marginals are small enough to be formed.
     domain = model.domain
     ones = [(name,) for name in domain]
     cliques, weights = _formed(workload, domain)
@@ -266,6 +267,7 @@ def predict_quality(
         pairs = sorted({pair for q in cliques for pair in combinations(q, 2)}, key=domain.axes)[:_MOST]
     pairs = [pair for pair in pairs if domain.size(pair) <= _LARGEST]
     places = list(dict.fromkeys([*ones, *pairs, *cliques]))
+    # Errors of the run as it was, and as it might have been.
     predictor = Predictor(model, evidence, sketch_errors, places, shrunk)
     predicted, *might = predictor.errors(Scenario(), *SCENARIOS.values())
     at = {clique: place for place, clique in enumerate(places)}
@@ -277,6 +279,7 @@ def predict_quality(
     if not cliques:
         left_out, why = len(workload.cliques), "its marginals are too large"
         return PredictedQuality(columns=errors_of(ones), pairs=errors_of(pairs), left_out=left_out, why=why)
+    # The workload's mean, and the other grounds of the verdict.
     moments = {} if schema is None else seen_moments(predictor.effects, schema)
     others = {name: float(share @ one.errors[index]) for name, one in zip(SCENARIOS, might, strict=True)}
     return PredictedQuality(
@@ -393,7 +396,7 @@ class Predicted:
 class Predictor:
     """Predicts errors of a run's last model.
 
-    Those of its effects, added up cell by cell.
+    They are the errors of its effects, added up cell by cell.
 
     In a cell of clique q that expects lambda records, a share S of the rows' variance is left, and a squared relative
     error Q: the sums of what is left of q's effects. The L1 error is the sum over cells of
@@ -433,7 +436,7 @@ class Predictor:
     def errors(self, *scenarios: Scenario) -> list[Predicted]:
         """Predicts errors of the run, under some scenarios.
 
-        As it was (`Scenario()`), or as it might have been; marginals are formed once.
+        `Scenario()` is the run as it was. Marginals are formed once.
         """
         foreseen, bounds = [_Foreseen(self, scenario) for scenario in scenarios], np.empty(len(self.cliques))
         sources = tuple(map(self._source, self.cliques))
@@ -449,7 +452,7 @@ class Predictor:
     def _spread(self, errors: Floats, slopes: Sequence[Mapping[Clique, float]]) -> tuple[Floats, Floats, Floats]:
         """Returns means, 5% and 95% points of errors.
 
-        Over what is believed of R^2.
+        They are taken over the beliefs about R^2.
 
         A squared error is linear in the R^2: certain + Y, and Y is taken for a Gamma variable of its mean and variance.
         """
@@ -473,7 +476,7 @@ class Predictor:
     def _noise(self, clique: Clique) -> float:
         """Returns the noise's variance in a cell.
 
-        Of the least squares of what was measured cell by cell.
+        It is that of least squares over what was measured cell by cell.
         """
         sizes, variance = {name: self.model.domain.size((name,)) for name in clique}, 0.0
         for s in subsets(clique):
@@ -491,7 +494,7 @@ class Predictor:
     def _bound(self, clique: Clique, marginal: Floats) -> float:
         """Bounds the distance to any table with the model's one-way marginals.
 
-        By Fréchet's lower bound.
+        The bound is Fréchet's.
         """
         least = np.zeros(1)
         for name in clique:
@@ -511,7 +514,7 @@ class Predictor:
 class _Expected:
     """A clique's expected counts, (cells,).
 
-    With what all scenarios of as many rows need of them.
+    Scenarios with as many rows share what is computed from them.
 
     Attributes:
         lam: the counts.
@@ -545,21 +548,25 @@ class _Foreseen:
         self.slopes = list[dict[Clique, float]]()
 
     def add(self, place: int, expected: _Expected, unknown: bool) -> None:
-        """Computes the expectations of the clique at a place.
+        """Adds the expected error of the clique at a place.
 
-        From its expected counts.
+        It follows from the clique's expected counts.
         """
         clique, effects, parts = self.predictor.cliques[place], self.predictor.effects, self.parts
+        # What remains of the rows' variance and of R^2, summed over the clique's effects.
         inside = list(subsets(clique))
         rows = sum(parts[s].rows * effects.dimensions(s) for s in inside) / effects.cells(clique)
         relative = sum(parts[s].relative * effects[s].squared for s in inside)
+        # Each cell's error is the root of its variance, at most twice its count.
         off = rows * expected.scatter
         off += _MAD**2 * relative * expected.squared
         np.sqrt(off, out=off)
         self.errors[place] = self.floors[place] = float(np.minimum(off, expected.most).sum()) / expected.total
+        # A fit without shrinkage keeps the noise of its measurements.
         if not self.predictor.shrunk and not unknown:
             noise = self.predictor._noise(clique) * self.scenario.noise**2
             self.errors[place] = max(self.errors[place], kept_noise(expected.lam, noise) / expected.total)
+        # Slopes of the error over each uncertain R^2.
         doubtful = [s for s in inside if effects[s].spread > 0]
         gain = 0.0
         if doubtful:

@@ -1,6 +1,6 @@
 """A membership attack by the distance to the closest row.
 
-On a synthetic table.
+The attack is on a synthetic table.
 
 Who was in the training table? The attacker holds rows that were and rows that were not, and guesses that those near a
 synthetic row were. If training rows lie nearer than held-out ones, the table remembers rows. The attack knows the
@@ -60,7 +60,7 @@ def membership(
 ) -> Attack | None:
     """Attacks at most 1,000 rows of each kind.
 
-    None where a table has fewer than two rows.
+    Returns None where a table has fewer than two rows.
 
     The distance of two rows adds up, over the columns, |difference| after scaling to [0, 1] where there is an order
     and 0 or 1 elsewhere, also between a number and a missing value.

@@ -1,6 +1,6 @@
 """Comparison of a synthetic table with real rows.
 
-Per column, per pair, in prediction, and under attack.
+Columns, pairs, prediction and an attack are compared.
 
 What `fedsyn evaluate`, `Synthesizer.evaluate` and the page of a simulated run show: what became of each column (its
 moments, its shares, values that are `other`), and of each pair that something links. It reads real rows: nothing here
@@ -112,7 +112,7 @@ class ColumnScore:
 def _of_moments(real: Moments, synthetic: Moments, plain: bool) -> list[tuple[str, float, str]]:
     """Returns the losses of a mean and a standard deviation.
 
-    Plain: whether the values are numbers.
+    `plain` says that the values are numbers.
     """
     (mean, sd), (synthetic_mean, synthetic_sd) = real, synthetic
     off = abs(synthetic_mean - mean) / sd if sd else 10.0 if mean != synthetic_mean else 0.0
@@ -298,6 +298,7 @@ def compare_tables(
     for name, table in (("real", real), ("synthetic", synthetic)):
         if len(table) == 0:
             raise DataError(f"the {name} table has no rows to compare")
+    # Rules that bound the work; the result lists them.
     label = schema.label if label is None else label
     rules = [f"Not judged, because constraints compute them: {', '.join(schema.derived)}."] if schema.derived else []
     sizes = (len(real), len(synthetic), 0 if holdout is None else len(holdout))
@@ -306,6 +307,7 @@ def compare_tables(
     real, synthetic = sample_rows(real, MOST_ROWS, rng), sample_rows(synthetic, MOST_ROWS, rng)
     order = rng.permutation(len(real))
     halves = real[order[: len(real) // 2]], real[order[len(real) // 2 :]]
+    # The four comparisons; prediction and attack may be missing.
     columns, marginals = _columns(schema, real, synthetic, moments)
     pairs, pair_rules = _pairs(schema, (real, synthetic), marginals, label, rng)
     missing: dict[str, str] = {}
@@ -335,9 +337,11 @@ def _columns(
     moments: tuple[Sequence[Moments | None] | None, Sequence[Moments | None] | None],
 ) -> tuple[tuple[ColumnScore, ...], list[Floats]]:
     """The columns, worst first, and the real marginals."""
+    # One-way shares in codes and in few groups.
     p, q = (shares(codes, schema.domain) for codes in (real, synthetic))
     grouping = Grouping.of(schema, p, list(schema.domain))
     one, other = grouping.fold(p), grouping.fold(q)
+    # Moments of the values themselves, where the caller has them.
     binned = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
     known = [
         dict(zip(binned, table_moments, strict=True)) if table_moments is not None else {} for table_moments in moments
@@ -371,7 +375,7 @@ def _columns(
 def _is_cut(real: Moments | None, binned: Moments | None) -> bool:
     """Returns whether bins cost the real values a moment.
 
-    The values lie in their bins as a table has them.
+    Values stand inside their bins as a table has them.
     """
     if real is None or binned is None:
         return False
@@ -383,9 +387,10 @@ def _pairs(
 ) -> tuple[tuple[PairScore, ...], list[str]]:
     """Returns the pairs, and the rules that bounded the work.
 
-    Linked ones first, the worst first; tables: real, synthetic.
+    `tables` holds the real and the synthetic one. Linked pairs come first, the worst of them at the top.
     """
     names, rules = list(schema.domain), []
+    # A choice of columns bounds the number of pairs; the label is always among them.
     if len(names) > MOST_PAIRED_COLUMNS:
         others = [name for name in names if name != label]
         chosen = {*rng.permutation(others)[: MOST_PAIRED_COLUMNS - (label is not None)], label}
@@ -393,12 +398,14 @@ def _pairs(
         names = [name for name in names if name in chosen]
     if len(names) < 2:
         return (), rules
+    # A choice of rows bounds the counting.
     grouping = Grouping.of(schema, marginals, names, len(tables[0]))
     most = max(_FEWEST_COUNTED_ROWS, MOST_COUNTED // len(grouping.pairs))
     if max(len(tables[0]), len(tables[1])) > most:
         rules.append(f"Pairs were counted on at most {most:,} rows of each table, drawn at random.")
     sampled = [sample_rows(codes, most, rng) for codes in tables]
     rows, synthetic_rows = map(len, sampled)
+    # Two-way tables and correlations of both tables.
     real, synthetic = (grouping.count(codes) for codes in sampled)
     linear = [_correlations(schema, codes, names) for codes in sampled]
     pairs = []
@@ -423,7 +430,7 @@ def _pairs(
 def _correlations(schema: Schema, codes: Codes, names: Sequence[str]) -> Floats:
     """Returns correlations of columns with bins, (names, names).
 
-    Values inside bins as a table has them; NaN of other columns.
+    Values lie inside their bins as a table has them. Other columns have NaN.
     """
     matrix, columns = np.full((len(names), len(names)), np.nan), codes[:, schema.domain.axes(names)].astype(np.intp)
     binned = [at for at, name in enumerate(names) if isinstance(schema.columns[name], BinnedColumn)]

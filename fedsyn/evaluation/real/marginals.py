@@ -52,7 +52,7 @@ def workload_error(data: EvaluationInput) -> float:
 def kway_error(data: EvaluationInput, ways: int) -> float:
     """Returns the error over all marginals of `ways` attributes.
 
-    Like `workload_error`, between 0 and 2.
+    It is between 0 and 2, as `workload_error` is.
 
     All of them where there are at most `_COMMON` (1,000 pairs, 64 larger ones), else as many drawn with a fixed seed:
     every run of a table is measured on the same ones.
@@ -64,7 +64,7 @@ def kway_error(data: EvaluationInput, ways: int) -> float:
 def negative_log_likelihood(data: EvaluationInput) -> float:
     """Returns the mean of -log p(row) over the held-out rows.
 
-    Natural logarithm; infinite where the model excludes a row.
+    The logarithm is natural. The mean is infinite where the model excludes a row.
 
     Source: Maddock et al. 2024, appendix B.3.
     """
@@ -87,7 +87,7 @@ def client_heterogeneity(
 ) -> np.ndarray:
     """Returns how far each client's table is from the pooled one.
 
-    The workload mean of tau_k(q).
+    Distances are workload means of tau_k(q).
 
     tau_k(q) = ||M_q(D_k)/n_k - M_q(D)/n||_1 (Maddock et al. 2024, Section 4.1). Outside the cells that the
     client's rows touch, the distance is the mass that D has there, so only touched cells are visited: the
@@ -158,7 +158,7 @@ def _model_errors(data: EvaluationInput, model: EvaluatedModel) -> np.ndarray:
 def _touched_error(codes: np.ndarray, domain: Domain, clique: Clique, model: EvaluatedModel) -> float:
     """Returns the L1 distance from the cells that the table touches.
 
-    Elsewhere it is the model's remaining mass.
+    The other cells add the model's remaining mass.
     """
     _, first, counts = np.unique(_cell_ids(codes, domain, clique), return_index=True, return_counts=True)
     p = model.probability_at(clique, codes[first][:, domain.axes(clique)])

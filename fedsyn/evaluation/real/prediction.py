@@ -50,7 +50,7 @@ class _Predictions:
 def auc(data: EvaluationInput) -> float:
     """Returns the area under the ROC curve.
 
-    The mean over the held-out classes, each against the rest.
+    It is the mean over the held-out classes, each against the rest.
 
     Classes that no held-out row has, or that all of them have, are left out; without any class it is 0.5.
     """
@@ -85,7 +85,7 @@ def accuracy(data: EvaluationInput) -> float:
 def rmse(data: EvaluationInput) -> float:
     """Returns the root mean squared error of a regression.
 
-    On the label, in the label's unit.
+    The regression predicts the label, and its error is in the label's unit.
 
     A label code stands for the middle of its bin on both sides, so the bins' width is not part of the error.
     Rows without a label value are left out; without any synthetic value the prediction is the middle of the
@@ -107,7 +107,7 @@ def rmse(data: EvaluationInput) -> float:
 def regression_error(data: EvaluationInput, x: np.ndarray, x_test: np.ndarray, predict: Regression) -> float:
     """Returns the RMSE of a regression on the label.
 
-    For any features of the synthetic (x) and of the held-out rows; see `rmse`.
+    The features of the synthetic (x) and of the held-out rows may be any; see `rmse`.
     """
     assert data.test is not None and data.synthetic is not None and data.label is not None
     assert data.label_values is not None
@@ -195,7 +195,7 @@ class Prediction:
     def can_judge(self) -> bool:
         """Returns whether real rows predict the label at all.
 
-        By more than a fiftieth, and by more than chance.
+        They must beat the guess by more than a fiftieth and by more than chance.
         """
         good = (self.real - self.guess) * (-1 if self.measure == "RMSE" else 1)
         return good > max(self.chance, 0.02 if self.measure == "AUC" else 0.02 * abs(self.guess))
@@ -212,7 +212,7 @@ class Prediction:
     def words(self) -> str:
         """Returns a clause on what a model learns from the table.
 
-        Beside what it learns from real rows.
+        The clause compares that with what it learns from real rows.
         """
         if not self.can_judge:
             return f"{self.rows:,} real rows do not show that {self.label} can be predicted"
@@ -234,7 +234,7 @@ def prediction(
 ) -> Prediction | str:
     """Measures prediction by histogram gradient boosting.
 
-    As of the metric `auc`, on at most 10,000 rows; or a text that says what is missing.
+    At most 10,000 rows are read, as for the metric `auc`. Returns a text where something is missing.
 
     A label of many categories is predicted as its most frequent ones and the rest.
     """
@@ -242,16 +242,19 @@ def prediction(
         return "needs a label: the column to predict (data.label)"
     if find_spec("sklearn") is None or find_spec("threadpoolctl") is None:
         return f"needs scikit-learn: {installing('evaluation')}"
+    # Rows to train on and to test on: held-out ones, or a half of the real rows.
     held_out = holdout is not None and len(holdout) > 0
     train, test = (real, holdout) if held_out else halves
     assert test is not None
     train, test, table = (sample_rows(codes, MOST_ROWS, rng) for codes in (train, test, synthetic))
+    # A label with many categories keeps the frequent ones; one with many numbers is regressed.
     axis, domain, values = schema.domain.axes((label,))[0], schema.domain, label_values(schema, label)
     numeric = values is not None and domain[label] > MOST_CLASSES
     if not numeric and domain[label] > MOST_CLASSES:
         classes = _classes(train[:, axis], domain[label])
         train, test, table = (_with_label(codes, axis, classes) for codes in (train, test, table))
         domain = Domain(domain.attributes, tuple(MOST_CLASSES if i == axis else n for i, n in enumerate(domain.shape)))
+    # The same learner, trained on synthetic and on real rows.
     scores = [
         (rmse if numeric else auc)(
             EvaluationInput(
@@ -266,6 +269,7 @@ def prediction(
         )
         for rows in (table, train)
     ]
+    # The score of a guess that looks at no column.
     spread = 0.5
     if numeric:
         assert values is not None
@@ -278,7 +282,7 @@ def prediction(
 def _chance(labels: Codes) -> float:
     """Returns three standard errors of the mean AUC, or more.
 
-    Over the classes, of an AUC of 0.5: as if the classes' were one.
+    The AUC is 0.5, and the mean is over the classes. Their errors count as if they were one.
     """
     rows, counts = len(labels), np.unique(labels, return_counts=True)[1].astype(np.float64)
     apart = counts[counts < rows]

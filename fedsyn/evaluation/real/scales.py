@@ -42,6 +42,7 @@ def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator
     chosen = [name for name in names if name in _FAST or name in _ONE_LEARNER]
     if not chosen or len(data.train) == 0:
         return {}
+    # Three tables that everybody understands, each with its model.
     train = sample_rows(data.train, _MOST_ROWS, rng)
     domain, rows = data.domain, len(train)
     shuffled = _shuffled(train, rng)
@@ -68,7 +69,7 @@ def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator
 def placed(value: float, rows: float, independent: float, uniform: float) -> str:
     """Returns a clause on a metric's place among its references.
 
-    nan: not known.
+    A number that is not known is nan.
     """
     at, what = _position(value, independent, rows), "independent columns"
     if (
@@ -92,7 +93,7 @@ def placed(value: float, rows: float, independent: float, uniform: float) -> str
 def _position(value: float, worst: float, best: float) -> float:
     """Returns a value's place between `worst` (0) and `best` (1).
 
-    nan where the two are equal or not finite.
+    It is nan where the two are equal or not finite.
     """
     way = best - worst
     return (value - worst) / way if way and math.isfinite(way) and math.isfinite(value) else math.nan
@@ -119,7 +120,7 @@ def _guess(rows: Codes, train: Codes, data: EvaluationInput) -> Codes:
 def _shuffled(codes: Codes, rng: np.random.Generator) -> Codes:
     """Returns rows whose columns were permuted independently.
 
-    The same one-way marginals, and no association.
+    They have the same one-way marginals, and no association.
     """
     columns = [rng.permutation(column) for column in codes.T]
     return np.column_stack(columns) if columns else codes

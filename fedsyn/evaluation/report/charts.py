@@ -39,7 +39,7 @@ class Marginal:
     def folded(self) -> Marginal:
         """Returns at most 48 bars.
 
-        The most frequent ones and, together, the rest.
+        They are the most frequent ones and, together, the rest.
         """
         if len(self.labels) <= MOST_BARS:
             return self
@@ -69,7 +69,7 @@ def _named(name: str, **facts: Any) -> Any:
 def marginals(columns: Sequence[Marginal]) -> Figure:
     """Draws one-way marginals.
 
-    Bars for the synthetic table, ticks for the real rows where they are shown.
+    Bars show the synthetic table, ticks the real rows where they may be shown.
     """
     shown = [column.folded() for column in columns[:MOST_MARGINALS]]
     real = any(column.real is not None for column in shown)
@@ -215,7 +215,7 @@ def associations(names: Sequence[str], links: Links) -> Figure:
 def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figure:
     """Draws the model's graph.
 
-    Columns that it models together; edges: (column, column, association in the model).
+    Columns that it models together are joined. `edges` are (column, column, association in the model).
     """
     linked = [name for name in names if any(name in edge[:2] for edge in edges)]
     place = _circle(linked, edges)
@@ -275,7 +275,7 @@ def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figu
 def _circle(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> dict[str, tuple[float, float]]:
     """Returns places on a circle, with linked columns near each other.
 
-    In the order of the graph's Fiedler vector.
+    They follow the order of the graph's Fiedler vector.
     """
     size = len(names)
     laplacian = np.zeros((size, size))

@@ -53,7 +53,7 @@ NOT_FOR_PUBLICATION = Part(
 def evaluation_page(comparison: TableComparison, path: Path, title: str) -> Path:
     """Writes a page about a table beside real rows.
 
-    For `fedsyn evaluate` and `Synthesizer.evaluate(...)`.
+    `fedsyn evaluate` and `Synthesizer.evaluate(...)` write it.
 
     Args:
         comparison: what was found.
@@ -94,7 +94,7 @@ def sections(evaluation: Evaluation, most_auc: float | None = None) -> Iterator[
     """Yields what an evaluation says, section by section.
 
     Args:
-        found: the evaluation.
+        evaluation: the one to show.
         most_auc: what the guarantee allows an attack on real rows; None: not known.
     """
     if isinstance(evaluation, TableComparison):
@@ -112,7 +112,7 @@ def sections(evaluation: Evaluation, most_auc: float | None = None) -> Iterator[
 def summary(evaluation: Evaluation) -> Table | None:
     """Returns a public evaluation's few lines for its README.
 
-    None where there is nothing to show.
+    Returns None where there is nothing to show.
     """
     if isinstance(evaluation, FederatedQuality):
         table = _asked(evaluation)

@@ -30,7 +30,7 @@ INSTALL = installing("report")
 class Panel:
     """One chart of a figure.
 
-    Its heading, what it shows in one sentence, and what builds it.
+    It has a heading, a sentence on what it shows, and what builds it.
 
     That gives a chart of altair, or its specification.
     """

@@ -1,6 +1,6 @@
 """A self-contained page: one HTML file that loads nothing.
 
-From texts, tables and figures as data.
+It is built from texts, tables and figures as data.
 
 `templates/page.html.md` is how every page looks; the templates escape whatever is put into them.
 """
@@ -30,9 +30,9 @@ from fedsyn.version import __version__
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a page that is not a paragraph.
+    """A piece of a page other than paragraphs, tables and figures.
 
-    Nor a table or a figure; a paragraph is a text by itself.
+    A paragraph is a text by itself.
 
     Attributes:
         kind: how it looks.

@@ -129,7 +129,7 @@ def readme(facts: RunFacts) -> str:
 def first_sentence(facts: RunFacts) -> str:
     """Returns what the table is fit for, then its origin.
 
-    What it was made from and for whom it is private.
+    It also says what the table was made from, and for whom it is private.
     """
     size = "a synthetic table" if facts.rows is None else f"a synthetic table of {counted(facts.rows, 'row')}"
     holders = f"the rows of {facts.clients:,} holders" if facts.clients > 1 else "the rows of one holder"
@@ -176,7 +176,7 @@ def odds(facts: RunFacts) -> str:
 def who_faces_what(facts: RunFacts) -> str:
     """Returns epsilon against outsiders, holders, and the server's friends.
 
-    Empty for one holder, where nothing is private, and of a ledger that does not say it.
+    It is empty for one holder, where nothing is private, and where the ledger does not say it.
     """
     ledger = facts.ledger
     if not ledger["private"]:
@@ -209,9 +209,10 @@ def _warnings(facts: RunFacts) -> Iterator[Part]:
 def alarms(facts: RunFacts) -> list[tuple[str, str]]:
     """Returns (title, text) of each alarm.
 
-    Where noise outweighs signal, and where delta promises too little.
+    There is one where noise outweighs signal, and one where delta promises too little.
     """
     entries, ledger, compared = [], facts.ledger, facts.comparison
+    # The number of rows: the real one if it is known, else the run's estimate.
     rows, known = facts.total, "the run's estimate"
     if compared is not None:
         rows, known = float(compared.real_rows), "the real number"
@@ -329,7 +330,7 @@ def _privacy(facts: RunFacts) -> Iterator[str | Table | Figure]:
 def of_one_client(releases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Returns the releases of the client that pays most.
 
-    Where releases name clients; else all.
+    Returns all releases where none names clients.
     """
     paid: dict[int, float] = {}
     for release in releases:
@@ -342,7 +343,7 @@ def of_one_client(releases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
 def spending(releases: Sequence[Mapping[str, Any]], whole: float, unspent: float) -> list[tuple[int, str, float]]:
     """Returns (round, name, share of the budget) of the releases.
 
-    Those of one name and round together.
+    Releases of one name and round are added up.
     """
     shares: dict[tuple[int, str], float] = {}
     for release in releases:

@@ -1,6 +1,6 @@
 """Tables as people read them, and numbers as text.
 
-For pages, terminals and READMEs.
+Pages, terminals and READMEs use them.
 """
 
 from __future__ import annotations
