@@ -114,12 +114,12 @@ def json_lines(content: bytes, where: str) -> list[dict[str, Any]]:
         raise DataError(f"{where} has more than {MOST_LINES:,} lines, more than a run has rounds")
     _require_few_values(content, where)
     try:
-        found = [json.loads(line) for line in _text(content, where).splitlines()]
+        mappings = [json.loads(line) for line in _text(content, where).splitlines()]
     except (ValueError, RecursionError):
         raise DataError(f"{where} is damaged: it is not JSON") from None
-    if not all(isinstance(line, dict) for line in found):
+    if not all(isinstance(line, dict) for line in mappings):
         raise DataError(f"{where} is damaged: expected a mapping of keys on each line")
-    return found
+    return mappings
 
 
 def _text(content: bytes, where: str) -> str:

@@ -225,8 +225,8 @@ class RunConfig(Node):
 
     @model_validator(mode="after")
     def _cliques(self) -> RunConfig:
-        said = {"size", "cliques"} & self.workload.model_fields_set
-        if self.mechanism.name == DEFAULT_MECHANISM and not said:
+        chosen = {"size", "cliques"} & self.workload.model_fields_set
+        if self.mechanism.name == DEFAULT_MECHANISM and not chosen:
             object.__setattr__(self, "workload", self.workload.model_copy(update={"size": DEFAULT_CLIQUES}))
         return self
 
@@ -273,7 +273,7 @@ class RunConfig(Node):
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     """Returns all problems of a pydantic error as one message.
 
-    What, where, what is allowed (with the nearest valid key).
+    Each says what is wrong, where, and what is allowed, with the nearest valid key.
     """
     lines = []
     unknown: dict[tuple[str, ...], list[str]] = {}
@@ -281,6 +281,7 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         path = [str(part) for part in problem["loc"]]
         name = ".".join(path) or "the document"
         if problem["type"] == "extra_forbidden":
+            # A typing error, a key of another node, or one that does not exist.
             allowed = _keys_at(model, path[:-1])
             allowed += ["epsilon", "delta"] if model is RunConfig and len(path) == 1 else []
             deeper = [key for key in allowed if path[-1] in _keys_at(model, [*path[:-1], key])]
@@ -296,13 +297,13 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         else:
             lines.append(f"{name}: {plainly(problem)}" if path else plainly(problem))
     for allowed_, keys in unknown.items():  # what is allowed is said once, behind them
-        said = f"allowed here: {', '.join(allowed_) or 'none'}"
-        lines[lines.index(said)] = "; ".join([*keys, said])
+        sentence = f"allowed here: {', '.join(allowed_) or 'none'}"
+        lines[lines.index(sentence)] = "; ".join([*keys, sentence])
     return f"{where}: " + "; ".join(lines)
 
 
 def _keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """Valid keys of the node at `path`."""
+    """Returns the valid keys of the node at `path`."""
     current: Any = model
     for part in path:
         field = next(
@@ -311,10 +312,10 @@ def _keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
         )
         if field is None:
             return []
-        found = [kind for kind in (field.annotation, *get_args(field.annotation)) if is_node(kind)]
-        if not found:
+        nodes = [kind for kind in (field.annotation, *get_args(field.annotation)) if is_node(kind)]
+        if not nodes:
             return []
-        current = found[0]
+        current = nodes[0]
     return [field.alias or name for name, field in current.model_fields.items()]
 
 
@@ -326,7 +327,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def parse_options(model: type[M], options: dict[str, Any], where: str) -> M:
-    """An instance of a node model from its options, with readable errors."""
+    """Returns a node model from its options, with readable errors."""
     try:
         return model(**options)
     except ValidationError as error:
@@ -334,7 +335,7 @@ def parse_options(model: type[M], options: dict[str, Any], where: str) -> M:
 
 
 def load_options(model: type[M], path: Path | str) -> M:
-    """Read a YAML file into a node model.
+    """Reads a YAML file into a node model.
 
     Raises:
         ConfigError: if it cannot be read; names every problem, with the nearest valid key.

@@ -60,7 +60,7 @@ def append_synced(file: int, line: bytes) -> None:
 
 
 def is_open_to_others(path: Path) -> bool:
-    """Tells whether others than its owner may use a file.
+    """Returns whether others than its owner may use a file.
 
     Raises:
         OSError: it cannot be looked at.
@@ -105,9 +105,10 @@ def replace_all(files: Mapping[Path, tuple[bytes | str, int]]) -> None:
     Raises:
         OSError: if one cannot be written; all are as they were.
     """
-    own = f"part-{threading.get_native_id()}"  # this thread's
-    parts = {path: path.with_name(f".{path.name}.{own}") for path in files}
+    suffix = f"part-{threading.get_native_id()}"  # this thread's
+    parts = {path: path.with_name(f".{path.name}.{suffix}") for path in files}
     try:
+        # All parts are on the disk before the first file is replaced.
         for path, (content, mode) in files.items():
             parts[path].unlink(missing_ok=True)  # of a thread of this number that was killed
             write_new(parts[path], content, mode)
@@ -144,13 +145,13 @@ def make_folder(folder: Path) -> None:
 
 
 def require_no_link(folder: Path) -> None:
-    """Refuse a folder that is a link, with a ConfigError."""
+    """Refuses a folder that is a link, with a ConfigError."""
     if folder.is_symlink():
         raise ConfigError(f"{folder} is a link, and files written there could land anywhere; remove the link")
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until a folder's new names are on the disk."""
+    """Waits until a folder's new names are on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -192,7 +193,7 @@ def try_lock(file: int | IO[bytes]) -> bool:
 def is_locked(path: Path) -> bool:
     """Returns whether another process holds a lock file.
 
-    False where the file is missing or cannot be looked at.
+    Returns False where the file is missing or cannot be looked at.
     """
     if not path.exists():
         return False

@@ -1,6 +1,6 @@
 """Health pages of a node, a party and a SuperLink.
 
-Served over HTTP as /healthz, /readyz, /status and /metrics.
+They are served over HTTP as /healthz, /readyz, /status and /metrics.
 
 Plain HTTP without a password: an address of the machine, or of the network in which it is watched. All of it is public
 to the people who operate the service: no value of a row, no row count, no secret, no share. A caller has ten seconds
@@ -48,7 +48,7 @@ class Requests:
         self._counts, self._lock = Counter(dict.fromkeys(known, 0)), threading.Lock()
 
     def count(self, *values: str) -> None:
-        """Count one request, by the values of its labels."""
+        """Counts one request, by the values of its labels."""
         with self._lock:
             self._counts[values] += 1
             self.latest = time.time()
@@ -93,28 +93,28 @@ class Health:
     figures: Metrics = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what /readyz, /status and `fedsyn node status` tell."""
-        told: dict[str, Any] = {"name": self.name, "ready": not self.problems, "problems": list(self.problems)}
+        """Returns what /readyz, /status and `fedsyn node status` tell."""
+        document: dict[str, Any] = {"name": self.name, "ready": not self.problems, "problems": list(self.problems)}
         if self.requests is not None:
             counts = {" ".join(values): count for values, count in self.requests.counts.items()}
-            told |= {"started": self.requests.started, self.requests.what: counts}
-        return told | {"budget": None if self.budget is None else vars(self.budget), **self.facts}
+            document |= {"started": self.requests.started, self.requests.what: counts}
+        return document | {"budget": None if self.budget is None else vars(self.budget), **self.facts}
 
     def metrics(self) -> Metrics:
-        """Return the figures for Prometheus."""
-        told: dict[str, Metric] = {"ready": ("gauge", "1 if a request would be answered.", float(not self.problems))}
-        told |= self.figures
+        """Returns the figures for Prometheus."""
+        metrics: dict[str, Metric] = {"ready": ("gauge", "1 if a request would be answered.", float(not self.problems))}
+        metrics |= self.figures
         if (requests := self.requests) is not None:
             labels, what = requests.labels, requests.what
             counts = [(dict(zip(labels, values, strict=True)), count) for values, count in requests.counts.items()]
-            told[f"{what}_total"] = ("counter", f"{what.capitalize()} by {' and '.join(labels)}.", counts)
-            told["start_time_seconds"] = ("gauge", "Time of the start.", requests.started)
+            metrics[f"{what}_total"] = ("counter", f"{what.capitalize()} by {' and '.join(labels)}.", counts)
+            metrics["start_time_seconds"] = ("gauge", "Time of the start.", requests.started)
         if (budget := self.budget) is not None:
             delta = {"delta": f"{budget.delta:g}"}
-            told["epsilon_spent"] = ("gauge", "Epsilon of all runs, by the ledger.", [(delta, budget.epsilon)])
-            told["epsilon_limit"] = ("gauge", "Epsilon that the policy allows for life.", [(delta, budget.limit)])
-            told["runs_total"] = ("counter", "Runs in the ledger.", budget.runs)
-        return {f"fedsyn_{self.service}_{name}": metric for name, metric in told.items()}
+            metrics["epsilon_spent"] = ("gauge", "Epsilon of all runs, by the ledger.", [(delta, budget.epsilon)])
+            metrics["epsilon_limit"] = ("gauge", "Epsilon that the policy allows for life.", [(delta, budget.limit)])
+            metrics["runs_total"] = ("counter", "Runs in the ledger.", budget.runs)
+        return {f"fedsyn_{self.service}_{name}": metric for name, metric in metrics.items()}
 
 
 class Pages:
@@ -181,7 +181,7 @@ class _PageServer(ThreadingHTTPServer):
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a connection that broke off."""
+        """Says nothing of a connection that broke off."""
 
 
 def _handler(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
@@ -200,7 +200,7 @@ def _handler(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing of a probe every few seconds."""
+            """Says nothing of a probe every few seconds."""
 
     return Handler
 
@@ -208,23 +208,23 @@ def _handler(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
 def pages_of(look: Callable[[], Health]) -> dict[str, Page]:
     """Returns the pages of a service.
 
-    /healthz (the process lives), /readyz and /status (JSON), and /metrics.
+    They are /healthz (the process lives), /readyz and /status (JSON), and /metrics.
     """
 
-    def told(unready: int) -> tuple[int, str, str]:
-        found = look()
-        return unready if found.problems else 200, "application/json", json.dumps(found.to_dict()) + "\n"
+    def status_page(unready: int) -> tuple[int, str, str]:
+        health = look()
+        return unready if health.problems else 200, "application/json", json.dumps(health.to_dict()) + "\n"
 
     return {
         "/healthz": lambda: (200, "text/plain", "alive\n"),
-        "/readyz": lambda: told(503),
-        "/status": lambda: told(200),
+        "/readyz": lambda: status_page(503),
+        "/status": lambda: status_page(200),
         "/metrics": lambda: (200, PROMETHEUS, exposition(look().metrics())),
     }
 
 
 def exposition(metrics: Metrics) -> str:
-    """Return metrics in the format that Prometheus reads.
+    """Returns metrics in the format that Prometheus reads.
 
     >>> print(exposition({"up": ("gauge", "Whether it is up.", 1)}), end="")
     # HELP up Whether it is up.

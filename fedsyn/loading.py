@@ -1,6 +1,6 @@
 """Loading of a checked configuration.
 
-From YAML, `--set` and plain dictionaries; every file name becomes absolute.
+It comes from YAML, `--set` or a dictionary. Every file name becomes absolute.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def parse_config(document: Any, where: str = "config", folder: Path | None = Non
 def released_config(document: Any, where: str) -> RunConfig:
     """Returns the configuration of a finished run from its mapping.
 
-    Without a look at its plug-ins.
+    Its plug-ins are not looked at.
 
     The mechanism's name may be the path of any module: none is imported, and its options are not checked.
 
@@ -100,7 +100,7 @@ def released_config(document: Any, where: str) -> RunConfig:
 def check_config(config: RunConfig) -> None:
     """Checks what the models of `fedsyn.config` cannot know.
 
-    Names, options of plug-ins, combinations.
+    These are names, options of plug-ins, and combinations.
     """
     contract = contract_class(config.mechanism.name)
     contract.options_of(config)
@@ -117,13 +117,13 @@ def check_config(config: RunConfig) -> None:
 def protected(document: dict[str, Any]) -> dict[str, Any]:
     """Returns the configuration with a protocol that trusts nobody.
 
-    If it names none: trust is asked for, never assumed.
+    Nothing changes if it names a protocol. Trust is asked for, never assumed.
     """
     node = document.get("aggregation", {})
     if not isinstance(node, dict) or node.get("protocol") is not None:
         return document
-    given = document.get("mechanism", DEFAULT_MECHANISM)
-    chosen = given.get("name", DEFAULT_MECHANISM) if isinstance(given, dict) else given
+    mechanism = document.get("mechanism", DEFAULT_MECHANISM)
+    chosen = mechanism.get("name", DEFAULT_MECHANISM) if isinstance(mechanism, dict) else mechanism
     if not isinstance(chosen, str):
         return document  # the model says what is wrong
     federation = document.get("federation")
@@ -135,7 +135,7 @@ def protected(document: dict[str, Any]) -> dict[str, Any]:
 def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
     """Returns a configuration's short forms in full.
 
-    `data: FILE`, and `epsilon` and `delta` at the top.
+    Short are `data: FILE`, and `epsilon` and `delta` at the top.
 
     A list of files, `data: [FILE, FILE]`, has one of each client.
 
@@ -176,10 +176,10 @@ def _one_file_a_client(document: dict[str, Any]) -> None:
 def find_schema(document: dict[str, Any]) -> None:
     """Adds the schema beside a table's file to a configuration.
 
-    If the configuration names none.
+    Nothing changes if the configuration names a schema.
 
-    That is NAME.schema.yaml of NAME.csv, else schema.yaml. It is looked for where a configuration is read from a file
-    or handed over in Python, never where one arrives in a message.
+    The schema is NAME.schema.yaml of NAME.csv, else schema.yaml. It is looked for where a configuration is read
+    from a file or handed over in Python, never where one arrives in a message.
     """
     data = document.get("data")
     if not isinstance(data, dict) or data.get("schema") is not None or not isinstance(data.get("source"), str):
@@ -187,9 +187,9 @@ def find_schema(document: dict[str, Any]) -> None:
     if names_file(data["source"]):
         source = Path(data["source"])
         beside = (source.with_name(f"{source.name.split('.')[0]}.schema.yaml"), source.with_name("schema.yaml"))
-        found = next((file for file in beside if file.is_file()), None)
-        if found is not None:
-            document["data"] = {**data, "schema": str(found)}
+        schema_file = next((file for file in beside if file.is_file()), None)
+        if schema_file is not None:
+            document["data"] = {**data, "schema": str(schema_file)}
 
 
 def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
@@ -224,20 +224,20 @@ def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def flattened(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested keys by their dotted keys."""
-    found: dict[str, Any] = {}
+    """Returns the values of nested keys by their dotted keys."""
+    flat: dict[str, Any] = {}
     for key, value in document.items():
         if isinstance(value, Mapping) and value:
-            found |= flattened(value, f"{prefix}{key}.")
+            flat |= flattened(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def anchor_files(document: dict[str, Any], folder: Path | None = None) -> None:
     """Makes the file names of a configuration absolute.
 
-    Table, schema, and the operator's folder.
+    They are those of the table, the schema and the operator's folder.
 
     A name means one place: it is not looked for, so that no file elsewhere can take its place unnoticed.
 
@@ -282,7 +282,7 @@ def read_cards(document: dict[str, Any], folder: Path) -> None:
 def names_file(source: str) -> bool:
     """Returns whether a data source is a file's name.
 
-    Not that of a registered, generated or downloaded table.
+    It is not if the table is registered, generated or downloaded.
     """
     from fedsyn.table.data.opening import SUFFIXES
 

@@ -56,7 +56,7 @@ def plain(text: str, keep: str = "\n") -> str:
 
 
 def counted(count: int, what: str, several: str | None = None) -> str:
-    """Return a number of things in words.
+    """Returns a number of things in words.
 
     >>> counted(1, "row"), counted(1200, "row"), counted(2, "person", "people")
     ('1 row', '1,200 rows', '2 people')
@@ -191,15 +191,15 @@ def console(*, error: bool = False) -> Console:
         def render_str(self, text: str, **named: Any) -> Any:  # every text that is no `Text` yet: its width is right
             return super().render_str(plain(text), **named)
 
-        def render(self, *given: Any, **named: Any) -> Iterator[Segment]:  # all that is printed
-            for segment in super().render(*given, **named):
+        def render(self, *args: Any, **named: Any) -> Iterator[Segment]:  # all that is printed
+            for segment in super().render(*args, **named):
                 yield segment if segment.control else Segment(plain(segment.text, keep="\n\t"), segment.style)
 
     return Plain(stderr=error, markup=False, emoji=False)
 
 
 def log_handler(form: str) -> logging.Handler:
-    """A handler for standard error."""
+    """Returns a log handler for standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(form))
     return handler
@@ -216,14 +216,14 @@ def wants_tracebacks() -> bool:
 def reason(error: BaseException) -> str:
     """Returns one line that may be said of an error.
 
-    fedsyn's own sentence and its cause; only the kind and place of any other error.
+    An error of fedsyn gives its sentence and its cause, any other error its kind and place alone.
     """
     if getattr(error, "is_for_people", False):
         cause = f"; because of {reason(error.__cause__)}" if error.__cause__ is not None else ""
         return plain(f"{type(error).__name__}: {error}", keep="") + cause
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "fedsyn" in Path(frame.filename).parts] or list(frames)
-    place = f" in {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    fedsyn_frames = [frame for frame in frames if "fedsyn" in Path(frame.filename).parts] or list(frames)
+    place = f" in {Path(fedsyn_frames[-1].filename).name}:{fedsyn_frames[-1].lineno}" if fedsyn_frames else ""
     return f"{type(error).__name__}{place}"
 
 
@@ -239,7 +239,7 @@ def log_failure(logger: logging.Logger, sentence: str, error: BaseException) -> 
 
 
 def log_to_stderr(form: str, level: int = logging.INFO) -> None:
-    """Has this process log to standard error, and in no other way."""
+    """Lets this process log to standard error, and in no other way."""
     logging.basicConfig(stream=sys.stderr, format=form, level=level)
     logging.getLogger("fedsyn").handlers.clear()
 
@@ -256,12 +256,12 @@ def no_tracebacks() -> None:
     logging.setLogRecordFactory(_Record)
     sys.excepthook = _ended
     threading.excepthook = _thread_ended
-    sys.unraisablehook = lambda told: None if told.exc_value is None else _fault("ignored", told.exc_value)
+    sys.unraisablehook = lambda args: None if args.exc_value is None else _fault("ignored", args.exc_value)
     socketserver.BaseServer.handle_error = _not_served  # type: ignore[assignment, method-assign]
 
 
 class _Record(logging.LogRecord):
-    """Strip tracebacks and control characters from a record, for every formatter."""
+    """Strips tracebacks and control characters from a record, for every formatter."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -283,9 +283,9 @@ def _ended(kind: type[BaseException], error: BaseException, trace: TracebackType
     _fault("ended", error.with_traceback(trace))
 
 
-def _thread_ended(told: threading.ExceptHookArgs) -> None:
-    if told.exc_value is not None and not isinstance(told.exc_value, SystemExit):
-        _fault("a thread ended", told.exc_value)
+def _thread_ended(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+        _fault("a thread ended", args.exc_value)
 
 
 def _not_served(server: socketserver.BaseServer, request: Any, address: Any) -> None:

@@ -94,14 +94,14 @@ def _prepared(config: RunConfig, run_config: Mapping[str, Any], out: Path) -> It
     """
     config.save(out / "config.yaml")
     is_deployment = bool(run_config.get("schema"))
-    made = Path(tempfile.mkdtemp(prefix="fedsyn-")) if is_deployment else store_of(run_config)
+    folder = Path(tempfile.mkdtemp(prefix="fedsyn-")) if is_deployment else store_of(run_config)
     try:
         if is_deployment:
-            yield deployed(config, Schema.loads(str(run_config["schema"]), "the run's schema"), made)
+            yield deployed(config, Schema.loads(str(run_config["schema"]), "the run's schema"), folder)
         else:
-            yield prepare(config, made)
+            yield prepare(config, folder)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Nodes of the configuration on trust and protection.
 
-And what every node has in common.
+The base of every node is here, too.
 
 `fedsyn.config` has the rest, and names all of them.
 """
@@ -31,9 +31,9 @@ class Node(BaseModel):
     @classmethod
     def _true_is_no_number(cls, data: Any) -> Any:
         for name, field in cls.model_fields.items() if isinstance(data, Mapping) else ():
-            given, kinds = data.get(field.alias or name), {field.annotation, *get_args(field.annotation)}
-            if isinstance(given, bool) and kinds & {int, float} and bool not in kinds:
-                raise ValueError(f"{name} must be a number, not {str(given).lower()}")
+            value, kinds = data.get(field.alias or name), {field.annotation, *get_args(field.annotation)}
+            if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+                raise ValueError(f"{name} must be a number, not {str(value).lower()}")
         return data
 
 
@@ -49,8 +49,8 @@ class NamedNode(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_alone(cls, given: Any) -> Any:
-        return {"name": given} if isinstance(given, str) else given
+    def _name_alone(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
 
     @property
     def options(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class FederationNode(Node):
 def digits_to_compare(public: bytes) -> str:
     """Returns text that two people compare to compare something public.
 
-    80 bits of its SHA-256.
+    The text has 80 bits of its SHA-256.
     """
     return "-".join(re.findall("....", hashlib.sha256(public).hexdigest()[:20]))
 
@@ -284,7 +284,7 @@ class FheNode(Node):
     def is_bound(self) -> bool:
         """Returns whether openings are bound to contributors and their noise.
 
-        Else the server is trusted with it.
+        If they are not, the server is trusted with it.
         """
         return self.compute == "client"
 
@@ -339,7 +339,7 @@ class AggregationNode(Node):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Return what the protocol can do."""
+        """Capabilities of the protocol."""
         return CAPABILITIES[self.protocol]
 
     @property
@@ -354,7 +354,7 @@ class AggregationNode(Node):
     def signs_masks(self) -> bool:
         """Returns whether clients sign their messages to each other.
 
-        With keys of rosters of their own.
+        The keys stand in rosters of their own.
         """
         return self.capabilities.masks and self.threat == "malicious"
 
@@ -393,7 +393,7 @@ class AggregationNode(Node):
 class PrivacyNode(Node):
     """The guarantee: (epsilon, delta)-differential privacy.
 
-    For one row at one client, or for a whole client.
+    It holds for one row at one client, or for a whole client.
 
     Attributes:
         epsilon: the run's whole budget; smaller is more private.
@@ -422,7 +422,7 @@ class PrivacyNode(Node):
 
     @property
     def budget(self) -> PrivacyBudget:
-        """Return what the run may spend."""
+        """Budget of the run."""
         return PrivacyBudget(self.epsilon, self.delta)
 
     @model_validator(mode="after")

@@ -70,8 +70,8 @@ def read_mapping(path: Path | str) -> dict[str, Any]:
     except DataError as error:
         raise ConfigError(str(error)) from None
     if not isinstance(document, dict):
-        found = "nothing: it is empty" if document is None else "a list" if isinstance(document, list) else "one value"
-        raise ConfigError(f"{path}: expected a mapping of keys (key: value), found {found}")
+        kind = "nothing: it is empty" if document is None else "a list" if isinstance(document, list) else "one value"
+        raise ConfigError(f"{path}: expected a mapping of keys (key: value), found {kind}")
     return document
 
 
@@ -138,7 +138,7 @@ class _Refused(Exception):
 
 @dataclass
 class _Anchored:
-    """The value that an anchor names.
+    """A value that an anchor names.
 
     Attributes:
         value: of it; not there while it is being read.
@@ -163,16 +163,16 @@ class _DocumentReader:
         self._events, self._count, self._anchors = events, 0, dict[str, _Anchored]()
 
     def document(self) -> Any:
-        """The one document; None of an empty text."""
+        """Returns the one document; None for an empty text."""
         next(self._events)  # of the stream
         if isinstance(next(self._events), yaml.StreamEndEvent):
             return None
-        found = self._value(next(self._events), 0)
+        value = self._value(next(self._events), 0)
         next(self._events)  # of the document
         last = next(self._events)
         if not isinstance(last, yaml.StreamEndEvent):
             raise yaml.MarkedYAMLError(problem="a second document", problem_mark=last.start_mark)
-        return found
+        return value
 
     def _value(self, event: Any, depth: int) -> Any:
         if isinstance(event, yaml.AliasEvent):
@@ -209,13 +209,13 @@ class _DocumentReader:
             raise _Refused(f"it unfolds to more than {MOST_VALUES:,} values")
 
     def _list(self, depth: int) -> list[Any]:
-        found = []
+        items = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            found.append(self._value(event, depth))
-        return found
+            items.append(self._value(event, depth))
+        return items
 
     def _mapping(self, depth: int) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
+        mapping: dict[Any, Any] = {}
         lines: dict[Any, int] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             line = event.start_mark.line + 1
@@ -230,8 +230,8 @@ class _DocumentReader:
                 at = f"line {line}" if line == lines[name] else f"lines {lines[name]} and {line}"
                 raise _Refused(f"the key '{getattr(event, 'value', key)}' is given twice, in {at}")
             lines |= dict.fromkeys(names, line)
-            found[key] = self._value(next(self._events), depth)
-        return found
+            mapping[key] = self._value(next(self._events), depth)
+        return mapping
 
 
 def _bad(event: Any, problem: str) -> yaml.MarkedYAMLError:

@@ -1,4 +1,4 @@
 """A federation on real machines, from its operator's side.
 
-Everybody's files, the SuperLink under supervision, runs that survive it.
+It writes everybody's files, supervises the SuperLink, and starts runs that survive it.
 """

@@ -73,7 +73,7 @@ def rotate_keys(place: OperatorFolder, name: str, card_file: Path) -> HolderChan
 def add(place: OperatorFolder, name: str, card_file: Path, runs: int = 2) -> HolderChange:
     """Takes in a holder who has made its own keys.
 
-    Its folder, its line in the others' rosters, `clients` of the run.
+    Its folder, its line in the others' rosters and `clients` of run.yaml are written.
 
     Args:
         place: the operator's folder.
@@ -88,6 +88,7 @@ def add(place: OperatorFolder, name: str, card_file: Path, runs: int = 2) -> Hol
         if any(old.name.lower() == name.lower() for old in federation.holders):
             raise ConfigError(f"there is, or was, a holder '{name}' already; a new one needs a name of its own")
         card = _card_of(HolderCard, card_file, name)
+        # The card must fit the federation: signing keys for all holders or for none.
         signed = any(old.identity is not None for old in federation.holders)
         if signed != (card.identity is not None):
             wants = "with an identity" if signed else "with --no-identity: this federation has none"
@@ -96,14 +97,15 @@ def add(place: OperatorFolder, name: str, card_file: Path, runs: int = 2) -> Hol
         if folder.exists():
             raise ConfigError(f"{folder} exists already: delete it, or move it away")
         number = 1 + max(old.partition for old in federation.holders)
+        # run.yaml is changed before the SuperLink is told, the folder to hand out is written last.
         entry = HolderEntry(name=name, partition=number, node=card.node, identity=card.identity)
         changed = federation.added(entry)
         config = _with_holders(place, federation, changed)
-        made = _changed(place, changed, entry)
+        change = _changed(place, changed, entry)
         room = lifetime(config.privacy.budget, contract_class(config.mechanism.name).accountant, runs)
         place.handed_out.mkdir(mode=0o700, exist_ok=True)
         holder_folder(place, changed, entry, Terms(config, "by person", room), folder)
-        return replace(made, run=config.sha256)
+        return replace(change, run=config.sha256)
 
 
 def remove(place: OperatorFolder, name: str, now: datetime.datetime | None = None) -> HolderChange:
@@ -118,17 +120,17 @@ def remove(place: OperatorFolder, name: str, now: datetime.datetime | None = Non
         when = (now or datetime.datetime.now(datetime.UTC)).strftime("%Y-%m-%d %H:%M:%SZ")
         out = old.model_copy(update={"revoked": when})
         changed = federation.replaced(out)
-        made = _changed(place, changed, out)  # first of all: its keys may have been stolen
+        change = _changed(place, changed, out)  # first of all: its keys may have been stolen
         try:
-            return replace(made, run=_with_holders(place, federation, changed).sha256)
+            return replace(change, run=_with_holders(place, federation, changed).sha256)
         except ConfigError as error:
-            return replace(made, problem=str(error))
+            return replace(change, problem=str(error))
 
 
 def rotate_party(place: OperatorFolder, name: str, card_file: Path) -> str:
     """Takes a party's new card.
 
-    Here, in the folders that were not sent yet, and in the hashes that they pin.
+    The card is replaced here and in the folders that were not sent yet, and so is the hash that they pin.
 
     Returns:
         The hash of run.yaml, which names the party's card.
@@ -138,14 +140,14 @@ def rotate_party(place: OperatorFolder, name: str, card_file: Path) -> str:
     """
     card = _card_of(PartyCard, card_file, name)
     with place.changing() as federation:
-        kept = place.operator / "parties" / f"{name}.yaml"
-        if load_options(PartyCard, kept) == card:
+        stored = place.operator / "parties" / f"{name}.yaml"
+        if load_options(PartyCard, stored) == card:
             raise ConfigError(
                 f"{card_file}: that is the card that {name} has already; fedsyn party rotate makes new keys"
             )
         before = load_config(place.operator / federation.run).sha256
         text = card_file.read_text(encoding="utf-8")
-        write_text(kept, text)
+        write_text(stored, text)
         changed = federation.with_party(PartyEntry(name=name, fingerprint=card.fingerprint))
         place.save(changed)
         for folder in place.still_here:
@@ -169,9 +171,9 @@ def renew_link(place: OperatorFolder) -> FederationFile:
             authority = Credentials((place.operator / "ca.key").read_text("utf-8"), place.ca.read_text("utf-8"))
         except OSError as error:
             raise ConfigError(f"--link: the authority's key is needed: {error.filename}: {error.strerror}") from None
-        made = new_link(authority, federation.name, federation.superlink.hosts)
+        link = new_link(authority, federation.name, federation.superlink.hosts)
         key, certificate = place.operator / "link.key", place.operator / "link.crt"
-        replace_all({key: (made.key, PRIVATE), certificate: (made.certificate, PUBLIC)})
+        replace_all({key: (link.key, PRIVATE), certificate: (link.certificate, PUBLIC)})
         return federation
 
 
@@ -200,9 +202,9 @@ def _changed(place: OperatorFolder, changed: FederationFile, holder: HolderEntry
 def _with_holders(place: OperatorFolder, before: FederationFile, after: FederationFile) -> RunConfig:
     """Makes run.yaml ask for the present holders.
 
-    Returns the configuration that it is then.
+    Returns the new configuration.
 
-    `clients` follows. What `deploy init` reckoned from their number is reckoned again, unless somebody has written
+    `clients` follows. What `deploy init` computed from their number is computed again, unless somebody has written
     something else there; only `minimum_cohort` may not be above `clients`.
     """
     path = place.operator / before.run
@@ -210,14 +212,16 @@ def _with_holders(place: OperatorFolder, before: FederationFile, after: Federati
     text = path.read_text(encoding="utf-8")
     signed = now.aggregation.signs_masks
     old, new = (_planned(federation, signed) for federation in (before, after))
+    # A number that differs from the plan's was written by a person, and stays.
     stands = {"clients": old.numbers["clients"], "minimum_cohort": now.federation.minimum_cohort}
     stands |= {"corrupted": now.aggregation.corrupted, "dropout": now.aggregation.dropout} if signed else {}
     for key, number in new.numbers.items():
         if key != "clients" and stands[key] != old.numbers[key]:
             number = min(stands[key], new.numbers["clients"]) if key == "minimum_cohort" else stands[key]
-        text, found = re.subn(rf"^(\s*{key}:\s*)[0-9.]+", rf"\g<1>{number}", text, flags=re.MULTILINE)
-        if found != 1 and (key == "clients" or stands[key] != number):
+        text, count = re.subn(rf"^(\s*{key}:\s*)[0-9.]+", rf"\g<1>{number}", text, flags=re.MULTILINE)
+        if count != 1 and (key == "clients" or stands[key] != number):
             raise ConfigError(f"{path}: {key}: expected a line of its own with a number; write {key}: {number} there")
+    # The new text is checked beside run.yaml before it takes its place.
     tried = path.with_name(f".{path.name}.tried")
     try:
         write_text(tried, text.replace(old.who, new.who))
@@ -240,7 +244,7 @@ def _planned(federation: FederationFile, signed: bool) -> FederationPlan:
 def _pinned_anew(place: OperatorFolder, federation: FederationFile, before: str) -> str:
     """Gives unsent folders today's run.yaml, and its new hash.
 
-    Only folders that pin the hash before get the new one. Returns the hash.
+    Only folders that pin the earlier hash get the new one. Returns the new hash.
     """
     path = place.operator / federation.run
     now, text = load_config(path).sha256, path.read_text(encoding="utf-8")

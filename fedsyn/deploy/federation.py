@@ -115,13 +115,13 @@ class FederationFile(Node):
     @classmethod
     def _are_different(cls, holders: tuple[HolderEntry, ...]) -> tuple[HolderEntry, ...]:
         for what in ("name", "partition", "node", "identity"):
-            given = [getattr(holder, what) for holder in holders if getattr(holder, what) is not None]
-            if len(set(given)) < len(given):
+            values = [getattr(holder, what) for holder in holders if getattr(holder, what) is not None]
+            if len(set(values)) < len(values):
                 raise ValueError(f"two holders have the same {what}")
         return holders
 
     def dumps(self) -> str:
-        """The text of federation.yaml."""
+        """Returns the text of federation.yaml."""
         return _HEAD + yamlio.dumps(self.model_dump(mode="json"))
 
     @property
@@ -135,7 +135,7 @@ class FederationFile(Node):
         return {holder.partition: holder.identity for holder in self.present if holder.identity is not None}
 
     def holder(self, name: str) -> HolderEntry:
-        """A holder by name. Raises ConfigError if the name is unknown."""
+        """Returns a holder by name. Raises ConfigError if the name is unknown."""
         for holder in self.holders:
             if holder.name == name:
                 return holder
@@ -208,7 +208,7 @@ class OperatorFolder:
         return sorted(path for kind in ("holders", "parties") for path in (self.operator.parent / kind).glob("*"))
 
     def load(self) -> FederationFile:
-        """Reads federation.yaml; ConfigError names every problem."""
+        """Reads federation.yaml; a ConfigError names every problem."""
         return load_options(FederationFile, self.file)
 
     def save(self, federation: FederationFile) -> None:
@@ -216,7 +216,7 @@ class OperatorFolder:
 
     @contextmanager
     def changing(self) -> Iterator[FederationFile]:
-        """Holds off any other command that changes the federation; what stands there."""
+        """Yields the federation, and holds off other commands that change it."""
         self.state.mkdir(mode=0o700, exist_ok=True)
         with locked(self.state / "changes.lock") as alone:
             if not alone:
@@ -237,5 +237,5 @@ def place_of(folder: Path) -> OperatorFolder:
 
 
 def joined(host: str, port: int) -> str:
-    """HOST:PORT, with brackets around an IPv6 address."""
+    """Returns HOST:PORT, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

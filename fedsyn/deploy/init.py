@@ -1,6 +1,6 @@
 """`fedsyn deploy init`: a folder for each person of a federation.
 
-They never met; each folder has exactly that person's files and one command.
+These people never met. Each folder has exactly that person's files and one command.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ def init(plan: FederationPlan, out: Path) -> NewFederation:
         raise ConfigError(f"--out: {out} exists already, and keys are never overwritten; name another folder")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        staging = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     except OSError as error:
         raise ConfigError(f"--out: cannot write {out}: {error.strerror}") from None
     try:
-        federation, authority = _write(plan, made)
+        federation, authority = _write(plan, staging)
         if out.exists():
             out.rmdir()
-        made.rename(out)
+        staging.rename(out)
     except OSError as error:
         raise ConfigError(f"--out: cannot write {out}: {error.strerror}") from None
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     return NewFederation(federation, OperatorFolder(out / "operator"), authority)
 
 
@@ -83,6 +83,7 @@ def _write(plan: FederationPlan, root: Path) -> tuple[FederationFile, str | None
     operator.mkdir(mode=0o700)
     if plan.wheel is not None:
         shutil.copyfile(plan.wheel, operator / plan.wheel.name)
+    # The operator's keys, the parties' cards, the run and its schema.
     certificate = None if plan.insecure else _authority(plan, operator)
     signer = Identity.generate()
     write_new(operator / "operator.key", signer.to_bytes().hex() + "\n")
@@ -91,6 +92,7 @@ def _write(plan: FederationPlan, root: Path) -> tuple[FederationFile, str | None
     if plan.schema is not None:
         write_text(operator / "schema.yaml", without_remarks(Path(plan.schema).read_text(encoding="utf-8")))
     config = load_config(operator / "run.yaml")
+    # The holders' keys, and federation.yaml with their public halves.
     keys = {name: new_keys(name, identity=plan.signed) for name in plan.holders}
     federation = FederationFile(
         name=plan.name,
@@ -106,14 +108,15 @@ def _write(plan: FederationPlan, root: Path) -> tuple[FederationFile, str | None
         parties=tuple(PartyEntry(name=card.name, fingerprint=card.fingerprint) for card in cards),
     )
     write_text(operator / FILE, federation.dumps())
+    # A folder for each holder; its private keys go into no other.
     terms = Terms(config, plan.approval, plan.lifetime)
     for entry in federation.holders:
-        made = keys[entry.name]
+        holder_keys = keys[entry.name]
         folder = root / "holders" / entry.name
         holder_folder(OperatorFolder(operator), federation, entry, terms, folder)
-        write_new(folder / "node.key", made.key)
-        if made.identity is not None:
-            write_new(folder / "identity.key", made.identity)
+        write_new(folder / "node.key", holder_keys.key)
+        if holder_keys.identity is not None:
+            write_new(folder / "identity.key", holder_keys.identity)
     (root / "holders").chmod(0o700)
     for party in federation.parties:
         _shared(operator, root / "parties" / party.name)
@@ -127,17 +130,20 @@ def _entry(number: int, card: HolderCard) -> HolderEntry:
 
 
 def _authority(plan: FederationPlan, operator: Path) -> str:
-    """The CA and the SuperLink's certificate; the CA's, PEM."""
+    """Writes the CA and the SuperLink's certificate.
+
+    Returns the CA's certificate, PEM.
+    """
     authority = new_authority(plan.name)
     link = new_link(authority, plan.name, plan.hosts)
-    for name, made in (("ca", authority), ("link", link)):
-        write_new(operator / f"{name}.key", made.key)
-        write_text(operator / f"{name}.crt", made.certificate)
+    for name, credentials in (("ca", authority), ("link", link)):
+        write_new(operator / f"{name}.key", credentials.key)
+        write_text(operator / f"{name}.crt", credentials.certificate)
     return authority.certificate
 
 
 def _parties(plan: FederationPlan, root: Path, operator: Path) -> list[PartyCard]:
-    """The parties' folders, and their cards in the operator's."""
+    """Writes the parties' folders, and their cards into the operator's."""
     if plan.capabilities.parties is None:
         return []
     new_operator(operator / "party", plan.name)
@@ -194,7 +200,7 @@ def holder_folder(
 ) -> None:
     """Writes a holder's folder, without a key.
 
-    node.yaml, roster, an empty ledger, and the operator's public files.
+    It gets node.yaml, a roster, an empty ledger and the operator's public files.
     """
     folder.mkdir(mode=0o700, parents=True)
     if terms.signed:
@@ -214,7 +220,7 @@ def holder_folder(
 def _shared(operator: Path, folder: Path) -> None:
     """Writes the public files that everybody gets into a folder.
 
-    The run, its schema, the parties' cards, the wheel.
+    They are the run, its schema, the parties' cards and the wheel.
     """
     for file in (operator / "run.yaml", operator / "schema.yaml", *operator.glob("fedsyn-*.whl")):
         if file.is_file():
@@ -248,10 +254,10 @@ def _readme(operator: Path, protocol: Capabilities, template: str, **values: obj
 def wheel_of(operator: Path) -> tuple[str, str] | None:
     """Returns name and SHA-256 of the wheel that everybody installs.
 
-    None if none was given.
+    Returns None if there is no wheel.
     """
-    found = sorted(operator.glob("fedsyn-*.whl"))
-    return (found[0].name, digest_of(found[0])) if found else None
+    wheels = sorted(operator.glob("fedsyn-*.whl"))
+    return (wheels[0].name, digest_of(wheels[0])) if wheels else None
 
 
 def digest_of(file: Path) -> str:

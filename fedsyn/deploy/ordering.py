@@ -1,6 +1,6 @@
 """`fedsyn deploy run`: Flower's connection to this federation's SuperLink.
 
-Written by us and used by nobody else.
+fedsyn writes the connection, and nothing else uses it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fedsyn.runs.deployment import FOLDER
 def configuration(
     place: OperatorFolder, federation: FederationFile, file: Path | None, sets: Sequence[str]
 ) -> RunConfig:
-    """The run's configuration, of this federation's SuperLink.
+    """Returns the run's configuration on this federation's SuperLink.
 
     Raises:
         ConfigError: it is none, or of another engine.
     """
     path = file or place.operator / federation.run
-    own = [f"runtime.superlink={federation.name}", f"runtime.operator_key={json.dumps(str(place.signing_key))}"]
-    config = load_config(path, [*sets, *own])
+    settings = [f"runtime.superlink={federation.name}", f"runtime.operator_key={json.dumps(str(place.signing_key))}"]
+    config = load_config(path, [*sets, *settings])
     if config.runtime.engine != "deployment":
         raise ConfigError(f"{path}: runtime.engine must be 'deployment', found '{config.runtime.engine}'")
     present = len(federation.present)
@@ -71,29 +71,31 @@ def addressed(
 ) -> tuple[RunConfig, list[str]]:
     """Returns the configuration with its nodes, and holders that are offline.
 
-    Asked are the first `clients` holders of federation.yaml. Whoever else is registered and online takes no part, and
-    is waited for by nobody. Without authentication nobody knows which node is whose, and all are asked.
+    The first `clients` holders of federation.yaml are asked. Others that are registered and online take no part, and
+    nobody waits for them. Without authentication nobody knows which node is whose, and all are asked.
 
     Raises:
         RunError: the SuperLink does not know one of them within `patience` seconds, or does not answer.
     """
-    asked, deadline = federation.present[: config.federation.clients], time.monotonic() + patience
-    names = {holder.partition: holder.name for holder in asked}
+    holders, deadline = federation.present[: config.federation.clients], time.monotonic() + patience
+    names = {holder.partition: holder.name for holder in holders}
     if federation.superlink.insecure:
         runtime = config.runtime.model_copy(update={"holders": names})
         return config.model_copy(update={"runtime": runtime}), []
+    # Wait until the SuperLink knows all of them.
     while True:
         with control_of(place, federation) as control:
             known = {node.key: node for node in control.nodes() if node.status != UNREGISTERED}
-        unknown = [holder.name for holder in asked if holder.node not in known]
+        unknown = [holder.name for holder in holders if holder.node not in known]
         if not unknown:
             break
         if time.monotonic() > deadline:
             raise RunError(f"the SuperLink does not know {', '.join(unknown)}: see what 'fedsyn deploy link' says")
         time.sleep(0.5)  # a SuperLink that has just been started registers them
-    nodes = {known[holder.node].id: holder.partition for holder in asked}
+    # Flower's number of each node, by the key in federation.yaml.
+    nodes = {known[holder.node].id: holder.partition for holder in holders}
     runtime = config.runtime.model_copy(update={"nodes": nodes, "holders": names})
-    absent = [holder.name for holder in asked if known[holder.node].status != ONLINE]
+    absent = [holder.name for holder in holders if known[holder.node].status != ONLINE]
     return config.model_copy(update={"runtime": runtime}), absent
 
 
@@ -101,7 +103,7 @@ def addressed(
 def connected(place: OperatorFolder, federation: FederationFile) -> Iterator[None]:
     """Gives Flower's command line this federation's connection.
 
-    A home of its own, too, for the time being.
+    For that time Flower gets a home of its own, too.
     """
     link = federation.superlink
     lines = [f"[superlink.{json.dumps(federation.name)}]", f"address = {json.dumps(link.local)}"]

@@ -1,6 +1,6 @@
 """Plan of a federation, and the run configuration that follows.
 
-The defaults protect.
+Its defaults protect the holders.
 
 Secure sums against a malicious server are what holders who never met need: noise that nobody knows, one of them may
 collude with the operator, and nobody's contribution is seen. With `--parties` three computing parties, or one crypto
@@ -104,7 +104,7 @@ class FederationPlan:
     def lifetime(self) -> float:
         """Epsilon, at delta, of a holder's life.
 
-        The epsilon of `runs` runs that spend all they may.
+        It is the epsilon of `runs` runs that spend all they may.
         """
         return lifetime(self.budget, self.accountant, self.runs)
 
@@ -121,7 +121,7 @@ class FederationPlan:
     def tolerated(self) -> tuple[int, int]:
         """Numbers of holders that may collude, and that may be missing.
 
-        (they collude with the operator, they are missing from a sum).
+        The first collude with the operator, the second are missing from a sum.
         """
         count = len(self.holders)
         if not self.signed:
@@ -147,13 +147,13 @@ class FederationPlan:
     def numbers(self) -> dict[str, float]:
         """Keys of run.yaml that depend on the number of holders."""
         count, (_, missing) = len(self.holders), self.tolerated
-        found: dict[str, float] = {"clients": count, "minimum_cohort": self.minimum_cohort}
+        numbers: dict[str, float] = {"clients": count, "minimum_cohort": self.minimum_cohort}
         if self.signed:
-            found |= {"corrupted": CORRUPTED, "dropout": share(missing, count)}
-        return found
+            numbers |= {"corrupted": CORRUPTED, "dropout": share(missing, count)}
+        return numbers
 
     def check(self) -> None:
-        """ConfigError in one sentence for whatever cannot be built."""
+        """Raises ConfigError, in one sentence, for what cannot be built."""
         _check_names("--holders", self.holders)
         if len(self.holders) < 2:
             raise ConfigError("--holders: a federation has at least two data holders; one table alone: fedsyn run")
@@ -190,7 +190,7 @@ class FederationPlan:
             Schema.load(self.schema).require_approved()
 
     def run_config(self) -> str:
-        """The text of run.yaml."""
+        """Returns the text of run.yaml."""
         cards = [f"parties/{name}.yaml" for name, _ in self.parties]
         return yaml_text("run.yaml", plan=self, cards=cards if len(cards) > 1 else "".join(cards))
 
@@ -198,7 +198,7 @@ class FederationPlan:
 def lifetime(budget: PrivacyBudget, accountant: str, runs: int) -> float:
     """Returns the lifetime epsilon that leaves room for `runs` runs.
 
-    At the budget's delta.
+    It is an epsilon at the budget's delta.
 
     >>> lifetime(PrivacyBudget(1.0, 1e-6), "gaussian", 1), lifetime(PrivacyBudget(1.0, 1e-6), "gaussian", 2)
     (1.0, 1.46)
@@ -211,7 +211,7 @@ def lifetime(budget: PrivacyBudget, accountant: str, runs: int) -> float:
 
 
 def rounded_up(epsilon: float) -> float:
-    """The next number of three significant digits that is no smaller."""
+    """Returns the next number of three significant digits that is no smaller."""
     unit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
     return float(f"{math.ceil(epsilon / unit) * unit:.3g}")
 
@@ -219,7 +219,7 @@ def rounded_up(epsilon: float) -> float:
 def share(count: int, of: int) -> float:
     """Returns the smallest share that rounds up to `count` of `of`.
 
-    In thousandths.
+    The share is a number of thousandths.
 
     >>> share(1, 3), int(share(1, 3) * 3), int(share(1, 7) * 7), share(0, 5)
     (0.334, 1, 1, 0.0)
@@ -227,28 +227,28 @@ def share(count: int, of: int) -> float:
     return math.ceil(1000 * count / of) / 1000
 
 
-def split_names(given: Sequence[str]) -> tuple[str, ...]:
-    """Names given as several words, as one with commas, or both.
+def split_names(words: Sequence[str]) -> tuple[str, ...]:
+    """Splits names typed as several words, as one with commas, or both.
 
     >>> split_names(["north,south", "lake"])
     ('north', 'south', 'lake')
     """
-    return tuple(name.strip() for text in given for name in text.split(",") if name.strip())
+    return tuple(name.strip() for text in words for name in text.split(",") if name.strip())
 
 
-def split_parties(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Parties given as NAME=HOST:PORT.
+def split_parties(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Splits parties typed as NAME=HOST:PORT.
 
     >>> split_parties(["alder=alder.example.org:7443"])
     (('alder', 'alder.example.org:7443'),)
     """
-    found = []
-    for text in split_names(given):
+    parties = []
+    for text in split_names(words):
         name, equals, address = text.partition("=")
         if not equals:
             raise ConfigError(f"--parties: expected NAME=HOST:PORT, as in alder=alder.example.org:7443, found '{text}'")
-        found.append((name, address))
-    return tuple(found)
+        parties.append((name, address))
+    return tuple(parties)
 
 
 def _check_names(option: str, names: Sequence[str]) -> None:

@@ -115,12 +115,10 @@ def status(place: OperatorFolder) -> Status:
     )
 
 
-def follow_log(place: OperatorFolder, run: str, said: Callable[[str], None]) -> None:
+def follow_log(place: OperatorFolder, run: str, echo: Callable[[str], None]) -> None:
     """Passes each line that a run's ServerApp prints to a function.
 
-    Until the run has finished.
-
-    Without the lines in which files come back: they are sealed, and long.
+    It ends when the run has finished. The lines in which files come back are left out: they are sealed, and long.
 
     Raises:
         ConfigError: no such run, or several.
@@ -133,59 +131,59 @@ def follow_log(place: OperatorFolder, run: str, said: Callable[[str], None]) -> 
         *lines, rest = (rest + text).split("\n")
         for line in lines:
             if not is_sealed(line):
-                said(line)
+                echo(line)
 
     with control_of(place, place.load()) as control:
-        found = found_run(control, run)
+        state = found_run(control, run)
         try:
-            control.follow(str(found.id), take)
+            control.follow(str(state.id), take)
         except Unreachable as error:
-            raise RunError(f"the log of run {name_of(found)} cannot be read: {error.why}") from None
+            raise RunError(f"the log of run {name_of(state)} cannot be read: {error.why}") from None
     take("\n" if rest else "")
 
 
 def stop_run(place: OperatorFolder, run: str) -> str:
-    """Stops a run; its name.
+    """Stops a run, and returns its name.
 
     Raises:
         ConfigError: no such run, or several.
         RunError: the SuperLink does not answer, or refuses.
     """
     with control_of(place, place.load()) as control:
-        found = found_run(control, run)
-        control.stop(found.id)
-        return name_of(found)
+        state = found_run(control, run)
+        control.stop(state.id)
+        return name_of(state)
 
 
 def found_run(control: Control, run: str) -> RunState:
     """Returns the run of this name, or prefix of a name.
 
-    Flower's number is taken, too.
+    Flower's number of a run finds it, too.
 
     Raises:
         ConfigError: no such run, or several.
         RunError: the SuperLink does not answer.
     """
     runs = control.runs(100)
-    found = [each for each in runs if run in (str(each.id), each.settings.get("run"))]
-    if not found and run:
-        found = [each for each in runs if str(each.settings.get("run", "")).startswith(run)]
-    names = sorted({name_of(each) for each in found})
+    matches = [each for each in runs if run in (str(each.id), each.settings.get("run"))]
+    if not matches and run:
+        matches = [each for each in runs if str(each.settings.get("run", "")).startswith(run)]
+    names = sorted({name_of(each) for each in matches})
     if len(names) > 1:
         raise ConfigError(f"--run: several runs begin with '{run}': {', '.join(names)}")
-    if not found:
+    if not matches:
         raise ConfigError(f"--run: no run '{run}' among the last {len(runs)}; fedsyn deploy status lists them")
-    return found[0]  # the newest of a run that was resumed
+    return matches[0]  # the newest of a run that was resumed
 
 
 def name_of(run: RunState) -> str:
-    """A run's own name; Flower's number of one that has none."""
+    """Returns a run's own name, or else Flower's number."""
     return run.settings.get("run") or str(run.id)
 
 
 def _holders(federation: FederationFile, nodes: list[NodeFacts] | None) -> list[HolderStatus]:
     by_key = {node.key: node for node in nodes or ()}
-    found = []
+    statuses = []
     for holder in federation.holders:
         node = by_key.get(holder.node)
         since = None if node is None else node.since
@@ -197,8 +195,8 @@ def _holders(federation: FederationFile, nodes: list[NodeFacts] | None) -> list[
             state = "not registered"
         else:
             state = {"registered": "never seen", ONLINE: "online"}.get(node.status, "offline")
-        found.append(HolderStatus(holder.name, holder.partition, state, since, holder.card.fingerprint))
-    return found
+        statuses.append(HolderStatus(holder.name, holder.partition, state, since, holder.card.fingerprint))
+    return statuses
 
 
 def _run(run: RunState) -> RunStatus:
@@ -206,14 +204,14 @@ def _run(run: RunState) -> RunStatus:
     state = f"{run.status} ({run.outcome})" if run.outcome else run.status
     # Where the starter's directory is on another machine, its ServerApp works in a folder of its own on this one.
     places = [Path(out)] * bool(out) + [runs_folder() / name] * is_run_name(name)
-    waits = None if run.outcome else next((found for place in places if (found := load_waiting(place))), None)
+    waits = None if run.outcome else next((waiting for place in places if (waiting := load_waiting(place))), None)
     return RunStatus(str(run.id), name, state, run.since, out, _rounds(Path(out)) if out else None, waits)
 
 
 def _rounds(out: Path) -> int | None:
     """Returns the last finished round of a run directory.
 
-    0 before the first, None where there is no record.
+    It is 0 before the first round, and None where there is no record.
     """
     try:
         lines = (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()

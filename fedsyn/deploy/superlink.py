@@ -77,7 +77,7 @@ class SuperLinkProcess:
         return None if self._process is None else self._process.pid
 
     def tend(self) -> str | None:
-        """Starts it if it is not running; what happened, if anything did.
+        """Starts the process if it is not running; returns what happened.
 
         Raises:
             RunError: what runs is not behind the gate.
@@ -184,21 +184,21 @@ class SuperLinkProcess:
 
 
 def _command(place: OperatorFolder, federation: FederationFile, parent: int) -> list[str]:
-    """The SuperLink's command line."""
+    """Returns the SuperLink's command line."""
     facts = federation.superlink
-    made = [sys.executable, "-m", "fedsyn.flower.superlink", "--parent", str(parent)]
+    command = [sys.executable, "-m", "fedsyn.flower.superlink", "--parent", str(parent)]
     if facts.insecure:
-        made += ["--insecure"]
+        command += ["--insecure"]
     else:
-        made += ["--ssl-ca-certfile", str(place.ca), "--ssl-certfile", str(place.operator / "link.crt")]
-        made += ["--ssl-keyfile", str(place.operator / "link.key"), "--enable-supernode-auth"]
-    made += ["--host", facts.listen, "--port", str(facts.port), "--database", str(place.state / "superlink.db")]
-    made += ["--log-file", str(place.state / "superlink.log"), "--log-rotation-interval-hours", "24"]
-    return [*made, "--log-rotation-backup-count", _KEPT_DAYS, "--disable-runtime-dependency-installation"]
+        command += ["--ssl-ca-certfile", str(place.ca), "--ssl-certfile", str(place.operator / "link.crt")]
+        command += ["--ssl-keyfile", str(place.operator / "link.key"), "--enable-supernode-auth"]
+    command += ["--host", facts.listen, "--port", str(facts.port), "--database", str(place.state / "superlink.db")]
+    command += ["--log-file", str(place.state / "superlink.log"), "--log-rotation-interval-hours", "24"]
+    return [*command, "--log-rotation-backup-count", _KEPT_DAYS, "--disable-runtime-dependency-installation"]
 
 
 class SuperLinkService:
-    """A federation's SuperLink, its nodes' registrations, and what is told about them.
+    """A federation's SuperLink, its nodes' registrations and its pages.
 
     Args:
         place: the operator's folder.
@@ -265,7 +265,7 @@ class SuperLinkService:
         return {holder.name: by_key.get(holder.node, False) for holder in self.federation.present}
 
     def look(self) -> Health:
-        """Return how the SuperLink is, and who is online."""
+        """Returns how the SuperLink is, and who is online."""
         online, fine = self.online(), self.superlink.healthy and self.agreed
         problems = () if fine else ("the SuperLink does not answer, or does not know its nodes yet",)
         there = [({"node": name}, float(there)) for name, there in online.items()]
@@ -385,7 +385,7 @@ def only_one(place: OperatorFolder) -> Iterator[None]:
 def link_pid(place: OperatorFolder) -> int | None:
     """Returns the process of the running `deploy link`.
 
-    None if it does not run on this machine.
+    Returns None if it does not run on this machine.
     """
     return link_facts(place).get("pid") if is_locked(place.state / _LOCK) else None
 

@@ -62,17 +62,19 @@ def restrict(
             f"where: expected column: condition pairs, such as {{'age': (0, 16)}}, found {type(where).__name__}"
         )
     schema = decoding(schema, model, lean)
+    # Each condition gives a mask of the codes that meet it, a range also a weight for each bin that it cuts.
     masks: dict[str, Any] = {}
     weights: dict[str, npt.NDArray[np.float64]] = {}
     columns: dict[str, Any] = dict(schema.columns)
-    for asked_of, asked in where.items():
-        literal = _literal(schema, asked_of, asked)
+    for column_name, condition in where.items():
+        literal = _literal(schema, column_name, condition)
         name, column = literal.name, columns[literal.name]
         if literal.intervals is None:
             masks[name] = masks.get(name, True) & literal.possible
             if not masks[name].any():
                 raise ConfigError(f"where: no value of '{name}' meets all that is asked")
             continue
+        # A range: the column draws inside it, and a bin counts by the part of it that the range covers.
         (lowest, highest), pieces = column.span, literal.intervals
         pieces = tuple((max(a, lowest), min(b, highest)) for a, b in pieces if a <= highest and b >= lowest)
         columns[name] = column = column.drawing_within(pieces)
@@ -85,9 +87,11 @@ def restrict(
             raise ConfigError(f"where: no value of '{name}' is in that range; its values are {bounds}")
     if not where:
         return schema, model
+    # The schema decodes by the cut columns.
     restricted = schema.model_copy(update={"columns": columns})
-    for kept in ("every_column", "compiled", "domain"):  # made once, of the old columns
-        restricted.__dict__.pop(kept, None)
+    for cached in ("every_column", "compiled", "domain"):  # made once, of the old columns
+        restricted.__dict__.pop(cached, None)
+    # The model: constraints first, as they also read the cut bins, then the conditions.
     cut = {name: weight for name, weight in weights.items() if (weight[masks[name]] != 1).any()}
     if cut and schema.constraints:
         model = _obeying(model, restricted)
@@ -135,10 +139,10 @@ def _split(schema: Schema, text: str) -> tuple[str, str, str]:
         operator = next((sign for sign in _OPERATORS if rest.startswith(sign)), None)
         if text.startswith(name) and operator is not None:
             return name, operator, rest.removeprefix(operator).strip()
-    found = [(text.index(sign), sign) for sign in _OPERATORS if sign in text]
-    if not found:
+    signs = [(text.index(sign), sign) for sign in _OPERATORS if sign in text]
+    if not signs:
         raise ConfigError(f"--where {text}: expected COLUMN=VALUE, or another of != <= >= < > in place of =")
-    _column(schema, text[: min(found)[0]].strip())
+    _column(schema, text[: min(signs)[0]].strip())
     raise AssertionError("a known column would have been found")
 
 
@@ -152,20 +156,20 @@ def _column(schema: Schema, name: Any) -> CategoricalColumn | BinnedColumn:
     raise ConfigError(f"where: unknown column '{name}'{nearest(str(name), schema.columns)}")
 
 
-def _literal(schema: Schema, name: Any, asked: Any) -> Literal:
+def _literal(schema: Schema, name: Any, request: Any) -> Literal:
     """Returns a request for one column as a condition.
 
     The condition is on a modelled column: the column itself, or the one that decides it.
     """
     column = _column(schema, name)
     try:
-        if isinstance(asked, Except):
-            return schema.compiled.traced(Condition(name, column, asked.values).negated())
-        if isinstance(asked, tuple) and len(asked) == 2:
-            asked = Between(*asked)
-        elif isinstance(asked, Iterable) and not isinstance(asked, str | bytes | Mapping):
-            asked = list(asked)
-        return schema.compiled.traced(Condition(name, column, asked).literal())
+        if isinstance(request, Except):
+            return schema.compiled.traced(Condition(name, column, request.values).negated())
+        if isinstance(request, tuple) and len(request) == 2:
+            request = Between(*request)
+        elif isinstance(request, Iterable) and not isinstance(request, str | bytes | Mapping):
+            request = list(request)
+        return schema.compiled.traced(Condition(name, column, request).literal())
     except SchemaError as error:
         raise ConfigError(f"where: {error}") from None
 
@@ -185,10 +189,10 @@ def _obeying(model: AnyModel, schema: Schema) -> AnyModel:
         if domain.zeros:
             raise ConfigError("where: this model, a mixture, cannot keep to these conditions and the constraints")
         return model
-    kept = ~domain.violated(model.codes)
-    if not kept.any():
+    allowed = ~domain.violated(model.codes)
+    if not allowed.any():
         raise ConfigError("where: no row of this model, which is a table, meets the conditions and the constraints")
-    return EmpiricalModel(domain, model.codes[kept], model.total * float(kept.mean()))
+    return EmpiricalModel(domain, model.codes[allowed], model.total * float(allowed.mean()))
 
 
 def _given(
@@ -201,8 +205,8 @@ def _given(
     Each value is then as likely as its weight says.
     """
     if isinstance(model, EmpiricalModel):
-        given = model.conditioned(masks)
-        return _thinned(given, cut) if cut else given
+        conditioned = model.conditioned(masks)
+        return _thinned(conditioned, cut) if cut else conditioned
     if isinstance(model, MixtureModel):
         return model.conditioned(masks).weighted(cut)
     if not cut:

@@ -133,8 +133,8 @@ class Plan:
 
         They are spent on computing, and on each exchange (`EXCHANGE`).
         """
-        found = self.expected[self.own].run
-        return (found.seconds + EXCHANGE * found.messages) / 60.0
+        rehearsal = self.expected[self.own].run
+        return (rehearsal.seconds + EXCHANGE * rehearsal.messages) / 60.0
 
     def to_dict(self) -> dict[str, Any]:
         """Returns JSON values."""
@@ -253,8 +253,8 @@ def stand_ins(
     missed = budget = 0.0
     if like is not None:
         release = read_release(like)
-        own, asked = release.schema.domain, schema.domain
-        if (own.attributes, own.shape) != (asked.attributes, asked.shape):
+        released_domain, planned_domain = release.schema.domain, schema.domain
+        if (released_domain.attributes, released_domain.shape) != (planned_domain.attributes, planned_domain.shape):
             raise SchemaError(f"--like {like}: expected a run of this schema, got one with other columns or values")
         basis, models = "an earlier release", [release.model]
         rows = rows or expected_rows(release.model)
@@ -296,14 +296,14 @@ def _missed(config: RunConfig, schema: Schema, release: ReleasedRun) -> tuple[fl
     because these rows lack what the model missed. The difference is taken to be missed again. With a
     larger budget, which is rows times epsilon, only a part in proportion is.
     """
-    said = None if release.predicted is None else release.predicted.workload_error
-    if said is None or release.config.workload != config.workload:
+    prediction = None if release.predicted is None else release.predicted.workload_error
+    if prediction is None or release.config.workload != config.workload:
         return 0.0, 0.0
     epsilon, rows = release.config.privacy.epsilon, expected_rows(release.model)
     require_few(rows)
     table = frame_of(schema, release.model, rows, Randomness(_SEED))
     again, _ = rehearse(rehearsing(config, epsilon), schema, table)
-    return max(0.0, said.value**2 - again.error**2), rows * epsilon
+    return max(0.0, prediction.value**2 - again.error**2), rows * epsilon
 
 
 # Rehearsals -------------------------------------------------------------------------------------------------------
@@ -343,15 +343,17 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
         seconds = time.process_time() - started
         release = read_release(out)
         messages = sum(line["messages"] for line in read_rounds(out))
+    # The error is that of the model beside the stand-in rows.
     codes, domain = np.asarray(schema.block(table).codes), schema.domain
     data = EvaluationInput(
         train=codes, domain=domain, workload=build_workload(config.workload, domain), model=release.model
     )
+    # What was measured, and how finely its noise leaves it readable.
     one, several = _resolution(release.evidence, len(codes))
     cliques = [] if release.evidence is None else [m.clique for m in release.evidence.measurements]
     measured = {pair for clique in cliques for pair in combinations(domain.canonical(clique), 2)}
     seen = release.predicted.seen.least if release.predicted is not None else 1.0
-    found = Rehearsal(
+    rehearsal = Rehearsal(
         workload_error(data),
         kway_error(data, 1),
         kway_error(data, 2),
@@ -364,7 +366,7 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
         costs["client_mb_down"],
         seconds,
     )
-    return found, release
+    return rehearsal, release
 
 
 def _resolution(evidence: Evidence | None, rows: int) -> tuple[float, float]:
@@ -377,8 +379,8 @@ def _resolution(evidence: Evidence | None, rows: int) -> tuple[float, float]:
     precision: dict[tuple[str, ...], float] = {}
     for m in () if evidence is None else evidence.measurements:
         precision[m.clique] = precision.get(m.clique, 0.0) + m.sigma**-2
-    found = []
+    cells = []
     for size in (1, 2):
-        known = [own for clique, own in precision.items() if len(clique) == size]
-        found.append(LOST["rows"] * rows * math.sqrt(math.pi / 2.0 * float(np.median(known))) if known else 0.0)
-    return found[0], found[1]
+        known = [value for clique, value in precision.items() if len(clique) == size]
+        cells.append(LOST["rows"] * rows * math.sqrt(math.pi / 2.0 * float(np.median(known))) if known else 0.0)
+    return cells[0], cells[1]

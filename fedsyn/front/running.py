@@ -91,13 +91,13 @@ def run(
         FedsynError: the run failed; what had finished is in `out`.
     """
     checked = _checked(config, table)
-    given = None if schema is None else schema_of(schema)
+    described = None if schema is None else schema_of(schema)
     kind, table = kind_of(table), tables_of(table)
     if out is not None:
-        return RunResult(run_config(checked, out, progress, table=table, schema=given), Path(out).resolve(), kind)
+        return RunResult(run_config(checked, out, progress, table=table, schema=described), Path(out).resolve(), kind)
     folder = Path(tempfile.mkdtemp(prefix="fedsyn-")) / "run"
     try:
-        metrics = run_config(checked, folder, progress, table=table, schema=given)
+        metrics = run_config(checked, folder, progress, table=table, schema=described)
     except BaseException:
         shutil.rmtree(folder.parent, ignore_errors=True)
         raise

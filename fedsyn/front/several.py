@@ -66,10 +66,10 @@ class PosteriorTables:
             model = self._posterior.draw(randomness.ordinary("posterior", number))
             # Where numbers lie inside bins is open to some extent, and each table takes another place in it.
             lean = randomness.ordinary("inside bins", number).uniform(-1.0, 1.0)
-            schema, given = restrict(self._schema, model, self._where, lean)
-            if not isinstance(given, Model):
+            schema, conditioned = restrict(self._schema, model, self._where, lean)
+            if not isinstance(conditioned, Model):
                 raise InputError("several tables cannot be cut inside a bin: ask for whole bins, or for no condition")
-            yield schema, given, randomness.child("table", number)
+            yield schema, conditioned, randomness.child("table", number)
 
 
 def frame_of(
@@ -91,9 +91,9 @@ def table_of(schema: Schema, model: AnyModel, rows: int, randomness: Randomness,
         return frame_of(schema, model, rows, randomness)
     import pyarrow as pa
 
-    made = ArrowRows(schema)
-    parts = _decoded(made.batch, batches(model, rows, randomness))
-    return in_kind(pa.Table.from_batches(parts, made.fields.remove_metadata()), kind)
+    arrow_rows = ArrowRows(schema)
+    parts = _decoded(arrow_rows.batch, batches(model, rows, randomness))
+    return in_kind(pa.Table.from_batches(parts, arrow_rows.fields.remove_metadata()), kind)
 
 
 def _decoded(
@@ -116,8 +116,8 @@ def frames_of_posterior(
         raise InputError(f"tables: expected a number of tables from 1 to {MOST_TABLES}, found {count!r}")
     tables = PosteriorTables(release, rows, where)
     facts = {**tables.facts, "real_rows": tables.real, "bins": bins_of(release.schema)}
-    for schema, model, own in tables.draws(count, randomness):
-        frame = frame_of(schema, model, tables.size, own, independent=True)
+    for schema, model, stream in tables.draws(count, randomness):
+        frame = frame_of(schema, model, tables.size, stream, independent=True)
         frame.attrs[FACTS] = facts
         yield frame
 
@@ -127,14 +127,14 @@ def held_of(schema: Schema, posterior: Posterior) -> list[list[str]]:
 
     Each set also has the columns that constraints compute from nothing else.
     """
-    found = []
+    sets = []
     for clique in posterior.held:
         known = list(clique)
         for step in schema.compiled.steps:  # in an order in which they can be computed
             if set(step.sources) <= set(known):
                 known.append(step.name)
-        found.append(known)
-    return found
+        sets.append(known)
+    return sets
 
 
 def write_tables(
@@ -146,10 +146,10 @@ def write_tables(
     table.
     """
     tables, named = PosteriorTables(release, rows, where), []
-    for number, (schema, model, own) in enumerate(tables.draws(count, Randomness(seed)), 1):
+    for number, (schema, model, stream) in enumerate(tables.draws(count, Randomness(seed)), 1):
         name = f"table_{number:0{max(2, len(str(count)))}}.csv"
         named.append({"file": name, "rows": tables.size})
-        write_synthetic(out / name, schema, model, tables.size, own, keep=False, independent=True)
+        write_synthetic(out / name, schema, model, tables.size, stream, keep=False, independent=True)
     release.schema.save(out / "schema.yaml")
     facts = {
         "format": FORMAT,

@@ -55,23 +55,26 @@ def drawn_rows(domain: Domain, rows: int, like: Likeness, rng: np.random.Generat
     No row is drawn that the domain rules out, unless no allowed row turns up in `_TRIES` draws.
     """
     # Powers k of uniform numbers have a mean square of 1 / (2 k + 1), so rho^2 has one of 1 / (2 k + 1)^2.
-    own = rng.random(len(domain)) ** max(0.0, (1.0 / sqrt(max(like.links, 1e-9)) - 1.0) / 2.0)
+    loadings = rng.random(len(domain)) ** max(0.0, (1.0 / sqrt(max(like.links, 1e-9)) - 1.0) / 2.0)
+    # Where each column cuts its scores into values, and in which order the values lie along them.
     cuts = [_cuts(n, 1.0 - like.unevenness * log(n) + WITHIN * rng.standard_normal()) for n in domain.shape]
     orders = [
         np.arange(size) if domain.ordered.get(name, 0) > 2 else rng.permutation(size)
         for name, size in zip(domain, domain.shape, strict=True)
     ]
-    found = np.empty((0, len(domain)), np.int64)
+    allowed = np.empty((0, len(domain)), np.int64)
     for _ in range(_TRIES):
+        # One common factor links all columns of a row; its normal scores become uniform ones.
         scores = ndtr(
-            own * rng.standard_normal((rows, 1)) + np.sqrt(1.0 - own**2) * rng.standard_normal((rows, len(own)))
+            loadings * rng.standard_normal((rows, 1))
+            + np.sqrt(1.0 - loadings**2) * rng.standard_normal((rows, len(loadings)))
         )
         cells = [order[np.searchsorted(cut, u)] for order, cut, u in zip(orders, cuts, scores.T, strict=True)]
         codes = np.stack(cells, axis=1).astype(np.int64)
-        found = np.concatenate([found, codes[~domain.violated(codes)]])
-        if len(found) >= rows:
-            return found[:rows]
-    return np.resize(found if len(found) else codes, (rows, len(domain)))
+        allowed = np.concatenate([allowed, codes[~domain.violated(codes)]])
+        if len(allowed) >= rows:
+            return allowed[:rows]
+    return np.resize(allowed if len(allowed) else codes, (rows, len(domain)))
 
 
 def _cuts(size: int, evenness: float) -> Floats:

@@ -149,10 +149,10 @@ class Synthesizer(Generic[F]):
     def __repr__(self) -> str:
         shown = {name: value for name, value in self.get_params().items() if name in ("epsilon", "delta", "mechanism")}
         shown |= {name: value for name, value in self._options.items() if not isinstance(value, Mapping)}
-        given = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        settings = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         if not self.__sklearn_is_fitted__():
-            return f"Synthesizer({given}), not fitted"
-        return f"Synthesizer({given}), fitted: {counted(self.n_features_in_, 'column')}, {self.ledger_.summary}"
+            return f"Synthesizer({settings}), not fitted"
+        return f"Synthesizer({settings}), fitted: {counted(self.n_features_in_, 'column')}, {self.ledger_.summary}"
 
     # fit --------------------------------------------------------------------------------------------------------------
 
@@ -195,12 +195,12 @@ class Synthesizer(Generic[F]):
         return self
 
     def _given_schema(self) -> Schema:
-        given = self.schema
-        if given is None:
+        source = self.schema
+        if source is None:
             raise SchemaError(
                 "a schema is needed: look at fedsyn.Schema.draft(frame), correct and approve it, and pass it as schema="
             )
-        schema = schema_of(given)
+        schema = schema_of(source)
         try:
             schema.require_approved()
         except SchemaError as error:
@@ -354,11 +354,11 @@ class Synthesizer(Generic[F]):
 
         refuse(list(unknown), ("n", "where", "seed", "tables"))
         release = self._fitted("sample()")
-        given, rows = {} if where is None else where, None if n is None else _count(n)
+        conditions, rows = {} if where is None else where, None if n is None else _count(n)
         randomness = Randomness(self.seed if seed is None else seed)
         if tables is not None:
-            return list(frames_of_posterior(release, tables, rows, given, randomness))
-        schema, model = restrict(release.schema, release.model, given)
+            return list(frames_of_posterior(release, tables, rows, conditions, randomness))
+        schema, model = restrict(release.schema, release.model, conditions)
         return table_of(schema, model, expected_rows(model) if rows is None else rows, randomness, self._kind)
 
     def evaluate(self, real: AnyFrame | Sequence[AnyFrame], label: str | None = None) -> TableComparison:
@@ -537,7 +537,7 @@ class LedgerFacts(dict[str, Any], Shown):
         return View(title, RELEASE_HEAD, rows, [unit], "rho of the releases of one name", bars)
 
 
-def page_of(release: ReleasedRun, codes: npt.NDArray[Any], found: TableComparison | None = None) -> str:
+def page_of(release: ReleasedRun, codes: npt.NDArray[Any], comparison: TableComparison | None = None) -> str:
     """Returns the page of a run as self-contained HTML.
 
     Args:
@@ -559,65 +559,63 @@ def page_of(release: ReleasedRun, codes: npt.NDArray[Any], found: TableCompariso
         for line in release.rounds:
             append_line(out / "rounds.jsonl", line)
         save_model(out / "model.npz", release.model)
-        if found is not None:
-            save_evaluation(out, found)
+        if comparison is not None:
+            save_evaluation(out, comparison)
         try:
-            page = write_run_page(out, config=release.config, synthetic=codes, public=found is None)
+            page = write_run_page(out, config=release.config, synthetic=codes, public=comparison is None)
         except (KeyError, TypeError, AttributeError):
             raise DataError("no page: what was kept of the ledger or of the rounds is damaged") from None
         return page.read_text(encoding="utf-8")
 
 
-def frames_of(given: Any) -> list[pd.DataFrame]:
+def frames_of(tables: Any) -> list[pd.DataFrame]:
     """Returns one or several tables as DataFrames.
 
     Raises:
         DataError: something else, nothing, or columns whose names are no text.
     """
-    if isinstance(given, list | tuple) and not given:
+    if isinstance(tables, list | tuple) and not tables:
         raise DataError("expected a DataFrame, or a list with one DataFrame of each holder; the list is empty")
-    frames = list(map(as_frame, given if isinstance(given, list | tuple) else [given]))
+    frames = list(map(as_frame, tables if isinstance(tables, list | tuple) else [tables]))
     if not all(isinstance(name, str) for frame in frames for name in frame.columns):
         raise DataError("column names must be text: frame.columns = frame.columns.astype(str)")
     return frames
 
 
-def tables_of(given: Any) -> pd.DataFrame | Sequence[pd.DataFrame] | None:
+def tables_of(tables: Any) -> pd.DataFrame | Sequence[pd.DataFrame] | None:
     """Returns tables as `frames_of` does, but one table by itself.
 
     Returns None for None. Raises DataError as `frames_of`.
     """
-    if given is None:
+    if tables is None:
         return None
-    frames = frames_of(given)
-    return frames if isinstance(given, list | tuple) else frames[0]
+    frames = frames_of(tables)
+    return frames if isinstance(tables, list | tuple) else frames[0]
 
 
-def schema_of(given: Any) -> Schema:
-    """Returns a schema, from one, its plain data, or a path.
-
-    The path is that of its file.
+def schema_of(source: Any) -> Schema:
+    """Returns a schema from a Schema, its plain data or its file's path.
 
     Raises:
         SchemaError: something else, or a schema that cannot be.
     """
-    if isinstance(given, Schema):
-        return given
-    if isinstance(given, Mapping):
-        return Schema.from_dict(given)
-    if isinstance(given, str | Path):
-        return Schema.load(given)
-    raise SchemaError(f"schema: expected a Schema, its plain data or a path, found {type(given).__name__}")
+    if isinstance(source, Schema):
+        return source
+    if isinstance(source, Mapping):
+        return Schema.from_dict(source)
+    if isinstance(source, str | Path):
+        return Schema.load(source)
+    raise SchemaError(f"schema: expected a Schema, its plain data or a path, found {type(source).__name__}")
 
 
-def path_of(given: Any) -> Path:
+def path_of(path: Any) -> Path:
     """Returns a path.
 
     Raises ConfigError for anything but a text or a path.
     """
-    if not isinstance(given, str | Path):
-        raise ConfigError(f"expected the path of a file, found {type(given).__name__}")
-    return Path(given)
+    if not isinstance(path, str | Path):
+        raise ConfigError(f"expected the path of a file, found {type(path).__name__}")
+    return Path(path)
 
 
 def planned_rounds(config: RunConfig) -> int | None:

@@ -60,8 +60,8 @@ class ComparedRun:
             raise DataError(f"{folder} is not the directory of a finished run: it has no {absent[0]}")
         comparison, scores = load_evaluation(folder, TableComparison), dict[str, float]()
         if comparison is not None:
-            said = comparison.verdict()
-            kinds = {"columns kept": said.columns, "linked pairs kept": said.links}
+            verdict = comparison.verdict()
+            kinds = {"columns kept": verdict.columns, "linked pairs kept": verdict.links}
             scores = {
                 what: sum(one.state == "kept" for one in some) / len(some) for what, some in kinds.items() if some
             }

@@ -83,29 +83,31 @@ def run_elsewhere(
     Raises:
         FedsynError: it has not finished, and why.
     """
-    kept = resumed or Submitted.new(config, prepared.schema, superlink.name)
-    config = named(config, kept.run)
+    submitted = resumed or Submitted.new(config, prepared.schema, superlink.name)
+    config = named(config, submitted.run)
     if isinstance(progress, Waits):
-        progress.called(kept.run)
+        progress.called(submitted.run)
     watch = _Watch(out / "rounds.jsonl", progress)
     if resumed is not None:
         (out / ERROR_FILE).unlink(missing_ok=True)
     try:
-        if resumed is None or not _ends_well(kept, superlink, watch, config.runtime.patience):
+        # An earlier attempt that is still going on is waited for; any other run is submitted.
+        if resumed is None or not _ends_well(submitted, superlink, watch, config.runtime.patience):
             (out / ERROR_FILE).unlink(missing_ok=True)
-            kept = replace(kept, superlink=superlink.name, flower_run="")
-            kept.save(out)
-            flower_run = _submitted(config, prepared, out, kept, resume=resumed is not None)
-            kept = replace(kept, flower_run=flower_run)
-            kept.save(out)
-        state = wait(superlink, kept.flower_run, watch, patience=config.runtime.patience)
+            submitted = replace(submitted, superlink=superlink.name, flower_run="")
+            submitted.save(out)
+            flower_run = _submitted(config, prepared, out, submitted, resume=resumed is not None)
+            submitted = replace(submitted, flower_run=flower_run)
+            submitted.save(out)
+        state = wait(superlink, submitted.flower_run, watch, patience=config.runtime.patience)
         watch()
-        _brought_home(superlink, kept, out)
+        _brought_home(superlink, submitted, out)
         raise_recorded_error(out)
     except FedsynError as error:
         if has_finished(out):  # the SuperLink died, and what was left needed no holder
             return brought_to_its_end(out)
-        if not _is_worth_resuming(out, kept):
+        # The run failed: nothing is kept if nothing was spent, else the error says how to go on.
+        if not _is_worth_resuming(out, submitted):
             forget(out)
             raise
         # Bad input that the other side found after something was spent is a failed run (`told_what_was_spent`).
@@ -115,7 +117,7 @@ def run_elsewhere(
             raised.can_go_on = can_go_on
         raise raised from error
     if not is_complete(out):
-        raise RunError(f"{_ended(state, kept, superlink)}{_next(config, out)}")
+        raise RunError(f"{_ended(state, submitted, superlink)}{_next(config, out)}")
     return brought_to_its_end(out)
 
 
@@ -137,49 +139,57 @@ def named(config: RunConfig, run: str) -> RunConfig:
     return config.model_copy(update={"runtime": config.runtime.model_copy(update={"run": run})})
 
 
-def _ends_well(kept: Submitted, superlink: Control, watch: _Watch, patience: float) -> bool:
+def _ends_well(submitted: Submitted, superlink: Control, watch: _Watch, patience: float) -> bool:
     """Returns whether a run completes without being resumed.
 
     It may be going on still, and only nobody watched; or a SuperLink that was started anew has yet to notice that its
     ServerApp is gone. Two of them would not work side by side: one holds the journal. So the end of the first is waited
     for.
     """
-    if not kept.flower_run or kept.superlink != superlink.name or superlink.state(kept.flower_run) is None:
+    if (
+        not submitted.flower_run
+        or submitted.superlink != superlink.name
+        or superlink.state(submitted.flower_run) is None
+    ):
         return False
-    return wait(superlink, kept.flower_run, watch, patience=patience).outcome == COMPLETED
+    return wait(superlink, submitted.flower_run, watch, patience=patience).outcome == COMPLETED
 
 
-def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted, *, resume: bool) -> str:
+def _submitted(config: RunConfig, prepared: Prepared, out: Path, submitted: Submitted, *, resume: bool) -> str:
     """Submits the run, and returns Flower's number of it.
 
     The SuperLink may be another machine, so nothing travels by path.
     """
     from fedsyn.crypto.primitives import KeyPair
 
-    reply = KeyPair(bytes.fromhex(kept.secret)).public.hex()
-    order = order_of(config, prepared.schema, kept.run)
+    reply = KeyPair(bytes.fromhex(submitted.secret)).public.hex()
+    order = order_of(config, prepared.schema, submitted.run)
     facts = run_config_of(
-        config, schema=prepared.schema, out=out, run=kept.run, order=order, reply=reply, resume=resume
+        config, schema=prepared.schema, out=out, run=submitted.run, order=order, reply=reply, resume=resume
     )
     with app_folder() as app:
-        return submit(app, kept.superlink, facts)
+        return submit(app, submitted.superlink, facts)
 
 
-def _brought_home(superlink: Control, kept: Submitted, out: Path) -> None:
+def _brought_home(superlink: Control, submitted: Submitted, out: Path) -> None:
     """Fetches the run directory, if the ServerApp worked in another one."""
     if is_complete(out) or (out / ERROR_FILE).is_file():
         return
     try:
-        log = superlink.log(kept.flower_run)
+        log = superlink.log(submitted.flower_run)
     except Unreachable:
         return
-    unpacked(log, kept.run, bytes.fromhex(kept.secret), out)
+    unpacked(log, submitted.run, bytes.fromhex(submitted.secret), out)
 
 
-def _ended(state: RunState, kept: Submitted, superlink: Control) -> str:
+def _ended(state: RunState, submitted: Submitted, superlink: Control) -> str:
     """Describes how a run without a result has ended."""
     folder = os.environ.get(FOLDER)  # of `fedsyn deploy`: its connection is nobody else's
-    log = f"flwr log {kept.flower_run} {superlink.name}" if folder is None else f"fedsyn deploy log {kept.run} {folder}"
+    log = (
+        f"flwr log {submitted.flower_run} {superlink.name}"
+        if folder is None
+        else f"fedsyn deploy log {submitted.run} {folder}"
+    )
     if state.outcome == STOPPED:
         return f"the run was stopped ({state.details})" if state.details else "the run was stopped"
     if state.outcome == COMPLETED:
@@ -188,12 +198,12 @@ def _ended(state: RunState, kept: Submitted, superlink: Control) -> str:
     return f"the run's ServerApp ended without a result{why}; its log: {log}"
 
 
-def _is_worth_resuming(out: Path, kept: Submitted) -> bool:
+def _is_worth_resuming(out: Path, submitted: Submitted) -> bool:
     """Returns whether anything may have been spent.
 
     Nothing was if the run was never submitted, or if the run itself reported so.
     """
-    if not kept.flower_run:
+    if not submitted.flower_run:
         return False
     error = recorded_error(out)
     return error is None or error.kind is not Kind.INPUT or journal.unfinished(out) is not None

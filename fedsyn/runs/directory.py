@@ -96,7 +96,7 @@ def keep_ledger(out: Path) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         spent = True  # damaged: nobody knows
     if spent:
-        file.rename(next(kept for n in count(1) if not (kept := out / f"ledger-{n}.json").exists()))
+        file.rename(next(unused for n in count(1) if not (unused := out / f"ledger-{n}.json").exists()))
 
 
 def default_out(config: RunConfig | None, name: str = "run") -> Path:
@@ -121,8 +121,8 @@ def synthetic_file(out: Path) -> Path:
 
     It is that of the CSV file if there is neither a CSV nor a Parquet file.
     """
-    found = [out / name for name in ("synthetic.csv", "synthetic.parquet") if (out / name).is_file()]
-    return found[0] if found else out / "synthetic.csv"
+    present = [out / name for name in ("synthetic.csv", "synthetic.parquet") if (out / name).is_file()]
+    return present[0] if present else out / "synthetic.csv"
 
 
 def reading_of(table: Path, schema: Schema) -> FileOptions | None:
@@ -200,20 +200,23 @@ def read_released_model(file: BinaryIO, where: str, domain: Domain | None = None
     """
     try:
         arrays = Arrays(file, _MODEL_ARRAYS, where)
-        own = Domain.described(_json(arrays, "domain"))
-        if domain is not None and (own.attributes, own.shape) != (domain.attributes, domain.shape):
+        # The domain comes first: it bounds the sizes of the potentials.
+        model_domain = Domain.described(_json(arrays, "domain"))
+        if domain is not None and (model_domain.attributes, model_domain.shape) != (domain.attributes, domain.shape):
             raise DataError(f"{where}: the model and the schema describe different tables")
         head = _json(arrays, "model")
-        own = replace(own, hidden=hidden_of(head))
+        model_domain = replace(model_domain, hidden=hidden_of(head))
+        # A few short cliques may ask for a junction tree that fills the memory.
         cliques = [tuple(clique) for key in ("cliques", "structural_cliques") for clique in head.get(key, ())]
-        cells = _cells(own, cliques) if len(cliques) <= _MOST_CLIQUES else math.inf
+        cells = _cells(model_domain, cliques) if len(cliques) <= _MOST_CLIQUES else math.inf
         if cells > MOST_CELLS:
             raise DataError(f"{where}: its model would unfold to more than {MOST_CELLS:,} cells")
-        tables = sum(own.size(tuple(clique)) for clique in head.get("cliques", ()))
+        # Each array is read up to the size that it may have.
+        tables = sum(model_domain.size(tuple(clique)) for clique in head.get("cliques", ()))
         most = {"potentials": 8 * tables, "codes": MOST_MODEL_BYTES, "probabilities": MOST_MODEL_BYTES}
         most |= {"weights": MOST_MODEL_BYTES}
-        found = {name: arrays.read(name, size) for name, size in most.items() if name in arrays}
-        return read_model(own, {"model": arrays.read("model", _MOST_TEXT), **found})
+        stored = {name: arrays.read(name, size) for name, size in most.items() if name in arrays}
+        return read_model(model_domain, {"model": arrays.read("model", _MOST_TEXT), **stored})
     except FedsynError as error:
         raise DataError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
     except _MALFORMED:
@@ -234,8 +237,8 @@ def read_evidence(file: BinaryIO, domain: Domain, where: str) -> Evidence:
         values = sum(domain.size(clique) for clique in cliques)
         grouped = sum(sum(domain.shape_of(clique)) for clique in cliques)
         most = {"values": 8 * values, "groups": 4 * grouped}
-        found = {name: arrays.read(name, min(size, MOST_MODEL_BYTES)) for name, size in most.items()}
-        return Evidence.from_arrays(domain, {"evidence": arrays.read("evidence", _MOST_TEXT), **found})
+        stored = {name: arrays.read(name, min(size, MOST_MODEL_BYTES)) for name, size in most.items()}
+        return Evidence.from_arrays(domain, {"evidence": arrays.read("evidence", _MOST_TEXT), **stored})
     except FedsynError as error:
         raise DataError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
     except _MALFORMED:

@@ -75,27 +75,30 @@ def run(
     """
     out = Path(out).resolve()
     started = time.perf_counter()
-    kept = _resumed(config, out) if resume else None
+    resumed = _resumed(config, out) if resume else None
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         why = "it is a file" if out.is_file() else error.strerror
         raise ConfigError(f"the run directory {out} cannot be made: {why}; name another with --out") from None
+    # Everything that can be refused is refused before an earlier run is cleared away.
     try:
         with run_store(out) as store:
-            if kept is None:
+            if resumed is None:
                 _spare_schemas(config, out)
             prepared = prepare(config, store, table, schema)
             _require_possible(config, prepared, out)
-            if kept is not None:
-                kept.require_same(config, prepared.schema, out)
+            if resumed is not None:
+                resumed.require_same(config, prepared.schema, out)
                 if has_finished(out):
                     return brought_to_its_end(out)
+            # A deployment is served and finished by its ServerApp.
             if config.runtime.engine == "deployment":
                 superlink = superlink_of(config)
-                if kept is None:
+                if resumed is None:
                     _clear(config, out)
-                return run_elsewhere(config, prepared, out, superlink, progress, kept)
+                return run_elsewhere(config, prepared, out, superlink, progress, resumed)
+            # A simulation is served and finished here.
             config = config if table is not None else with_layout(config, prepared.schema)
             log.info("%s, holders: %d, into %s", config.mechanism.name, prepared.clients, out)
             with simulation_grid(config, prepared) as grid:
@@ -151,10 +154,10 @@ def _spare_schemas(config: RunConfig, out: Path) -> None:
 
     A schema.yaml that an earlier run left there is no reason to refuse.
     """
-    kept = out / "schema.yaml"
-    given = config.data.schema_file
-    own = given is not None and kept.exists() and Path(given).exists() and kept.samefile(given)
-    if own or (kept.exists() and not (out / "ledger.json").exists()):
+    present = out / "schema.yaml"
+    source = config.data.schema_file
+    is_source = source is not None and present.exists() and Path(source).exists() and present.samefile(source)
+    if is_source or (present.exists() and not (out / "ledger.json").exists()):
         raise ConfigError(
             f"the run directory {out} has a schema.yaml of its own, and a run writes one there; choose another folder"
         )

@@ -73,8 +73,8 @@ class FederatedEvaluation:
             self.strategy.record.notes.append("too few contributions: nothing is known of how good the table is")
             return
         held_out = self.config.evaluation.held_out if "tested" in sums.values else 0.0
-        found = FederatedQuality(sums.intervals(), sums.holders, tuple(notes), held_out)
-        write_json(self.out / found.FILE, found.document())
+        quality = FederatedQuality(sums.intervals(), sums.holders, tuple(notes), held_out)
+        write_json(self.out / quality.FILE, quality.document())
 
     def _question(self, synthetic: Codes) -> tuple[TableQuestion, list[str]]:
         """Returns the question to the holders, and notes.
@@ -99,12 +99,14 @@ def question_about(schema: Schema, workload: Any, synthetic: Codes) -> tuple[Tab
     It comes with notes on what they are not asked, and why.
     """
     domain, notes = schema.domain, list[str]()
+    # The rows that holders compare with their own.
     table = sample_rows(synthetic, MOST_ROWS, np.random.default_rng(_SAMPLE_SEED))
     table = np.ascontiguousarray(table, np.min_scalar_type(max(domain.shape) - 1))
     boxes, trees, label = Boxes.none(), Trees.none(), None
     if len(domain) < 2:
         notes.append("range queries need two columns")
     else:
+        # Range queries on pairs of columns.
         ranges = column_ranges(schema)
         queries = random_queries(domain, ranges, 2, QUERIES, np.random.default_rng([QUERY_SEED, 2]))
         boxes = boxes_of(queries, schema, ranges)
@@ -112,11 +114,12 @@ def question_about(schema: Schema, workload: Any, synthetic: Codes) -> tuple[Tab
         notes.append("accuracy needs a label: the column to predict (data.label)")
     else:
         label = domain.axes((schema.label,))[0]
-        made = train_trees(table, label)
-        if isinstance(made, str):
-            notes.append(made)
+        # Trees that predict the label, trained on the synthetic rows.
+        trained = train_trees(table, label)
+        if isinstance(trained, str):
+            notes.append(trained)
         else:
-            trees = made
+            trees = trained
     return TableQuestion(domain, compared_cliques(workload), table, boxes, trees, label), notes
 
 

@@ -173,7 +173,9 @@ def _steps(strategy: MechanismStrategy) -> dict[str, float]:
 def _parties(rounds: list[list[dict[str, float]]]) -> dict[str, float]:
     if not rounds:
         return {}
-    busiest = {key: max(sum(party[key] for party in own) for own in zip(*rounds, strict=True)) for key in rounds[0][0]}
+    busiest = {
+        key: max(sum(cost[key] for cost in party) for party in zip(*rounds, strict=True)) for key in rounds[0][0]
+    }
     return {
         "party_mb": busiest["bytes_sent"] / 1e6,
         "party_rounds": float(busiest["rounds"]),

@@ -70,7 +70,7 @@ def client_fn(context: Context) -> Client:
     text = read_state(context)
     state: dict[str, Any] = json.loads(text) if text else {}
     holder = _real_holder(config, node, state) if "data" in node else _simulated_holder(config, context, state)
-    holder.save = lambda kept: write_state(context, _compact(kept))
+    holder.save = lambda changed: write_state(context, _compact(changed))
     return client_of(config, holder).to_client()
 
 
@@ -79,8 +79,12 @@ def client_of(config: RunConfig, holder: Holder) -> Any:
 
     As long as something of the holder's schema is private, it is the client that finds it.
     """
-    made = client_class(config.mechanism.name)
-    return made(config, holder) if holder.open_schema is None else FindingClient(config, holder, made.Contract)
+    client_half = client_class(config.mechanism.name)
+    return (
+        client_half(config, holder)
+        if holder.open_schema is None
+        else FindingClient(config, holder, client_half.Contract)
+    )
 
 
 def holder_of(
@@ -143,8 +147,8 @@ def own_columns(config: RunConfig, table: EncodedTable, partition: int) -> npt.N
 
     They are -1 in every column that is another holder's.
     """
-    own = own_of(config, partition) or ()
-    held = [place for place, name in enumerate(table.domain) if name in own]
+    columns = own_of(config, partition) or ()
+    held = [place for place, name in enumerate(table.domain) if name in columns]
     return _spread(table.pooled()[:, held], held, len(table.domain))
 
 
@@ -164,13 +168,13 @@ def own_of(config: RunConfig, partition: int | None) -> tuple[str, ...] | None:
     return columns[partition]
 
 
-def _spread(own: npt.NDArray[np.integer], places: list[int], columns: int) -> npt.NDArray[np.int64]:
+def _spread(held: npt.NDArray[np.integer], places: list[int], columns: int) -> npt.NDArray[np.int64]:
     """Places codes in certain columns of wider rows.
 
     Returns (n, columns) codes, which are -1 in all other columns.
     """
-    codes = np.full((len(own), columns), -1, np.int64)
-    codes[:, places] = own
+    codes = np.full((len(held), columns), -1, np.int64)
+    codes[:, places] = held
     return codes
 
 
@@ -249,12 +253,12 @@ def _open_store(folder: str, modified: int) -> Stored:
     from fedsyn.table.data.encoded import EncodedTable
 
     schema = Schema.load(Path(folder) / "schema.yaml")
-    own = read_own(Path(folder))
-    return Stored(EncodedTable(folder), schema.sha256, modified, schema if schema.open else None, own)
+    own_rows = read_own(Path(folder))
+    return Stored(EncodedTable(folder), schema.sha256, modified, schema if schema.open else None, own_rows)
 
 
 @lru_cache(maxsize=2)
-def _closed_table(folder: str, version: int, found: str) -> EncodedTable:
+def _closed_table(folder: str, version: int, findings: str) -> EncodedTable:
     """Returns the clients' shared table, encoded by the closed schema.
 
     A client keeps what was found, and the schema is closed by it. The table is encoded once per
@@ -264,7 +268,7 @@ def _closed_table(folder: str, version: int, found: str) -> EncodedTable:
 
     stored = _store(folder)
     assert stored.schema is not None
-    schema = PrivateColumns(stored.schema).closed(**json.loads(found))
+    schema = PrivateColumns(stored.schema).closed(**json.loads(findings))
     codes = schema.recoded(stored.table.pooled(), stored.own)
     return EncodedTable.of_arrays(codes, stored.table.offsets, schema.domain)
 
@@ -312,12 +316,12 @@ def _budget(config: RunConfig, node: Any) -> PrivacyBudget:
     Epsilon and delta are compared separately. Raises NodeError if the node's are not positive numbers,
     or its delta is not less than 1.
     """
-    asked = config.privacy
+    privacy = config.privacy
     try:
-        own = PrivacyBudget(float(node.get("epsilon", asked.epsilon)), float(node.get("delta", asked.delta)))
+        limit = PrivacyBudget(float(node.get("epsilon", privacy.epsilon)), float(node.get("delta", privacy.delta)))
     except (ConfigError, ValueError):
         raise NodeError("this node's epsilon and delta must be positive numbers, and delta less than 1") from None
-    return PrivacyBudget(min(asked.epsilon, own.epsilon), min(asked.delta, own.delta))
+    return PrivacyBudget(min(privacy.epsilon, limit.epsilon), min(privacy.delta, limit.delta))
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,12 +344,12 @@ class LoadedRows:
 
 
 @lru_cache(maxsize=2)
-def close_rows(rows: LoadedRows, found: str) -> LoadedRows:
+def close_rows(rows: LoadedRows, findings: str) -> LoadedRows:
     """Encodes a holder's rows by the closed schema.
 
     The schema is closed by what this holder keeps of what was found.
     """
-    schema = PrivateColumns(rows.schema).closed(**json.loads(found))
+    schema = PrivateColumns(rows.schema).closed(**json.loads(findings))
     return LoadedRows(schema.recoded(rows.codes, rows.own), schema.domain, rows.schema_hash, schema)
 
 
@@ -355,7 +359,7 @@ def load_rows(
     schema_file: str,
     bins: int | None,
     label: str | None,
-    own: tuple[str, ...] | None,
+    held: tuple[str, ...] | None,
     key: str | None = None,
 ) -> LoadedRows:
     """Reads the holder's own rows, encoded by its own schema.
@@ -368,24 +372,26 @@ def load_rows(
     schema, options = Schema.load(schema_file), {"key_file": key} if key is not None else None
     schema.require_approved()
     schema = schema.adjusted(bins, label)
+    # Of columns that are split over holders, this one reads its own.
     part = schema
-    if own is not None:
-        if not set(own) <= set(schema.columns):
+    if held is not None:
+        if not set(held) <= set(schema.columns):
             raise NodeError("federation.columns gives this node a column that its schema does not have")
-        columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in own}
+        columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in held}
         part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
+    # The node's log may say what is wrong with the table, a reply may not.
     try:
         codes, values = encode_open_file(data, part, options)
     except CellError as error:
         raise DataError(str(error)) from None  # tells of rows: the server hears no more than that it is one
     except DataError as error:
-        if own is None:
+        if held is None:
             raise
         raise NodeError(
             "this node's table cannot be read, or lacks a column that federation.columns gives to its partition-id "
             "(see this node's own log)"
         ) from error
-    if own is not None:
+    if held is not None:
         codes = _spread(codes, [schema.domain.attributes.index(name) for name in part.columns], len(schema.columns))
     return LoadedRows(codes, schema.domain, schema.sha256, schema, values)
 

@@ -165,13 +165,13 @@ class RunJournal:
     def under_way(self) -> list[Mapping[str, Any]]:
         if self._is_empty:
             return []
-        kept = [record for _, record in _records(self.folder / "open")]
+        records = [record for _, record in _records(self.folder / "open")]
         self._is_empty = True  # given once: what is kept from now on is put behind it
-        if kept and kept[0]["number"] <= self._answered:
+        if records and records[0]["number"] <= self._answered:
             self._is_empty = False
             self._empty()
             return []
-        return list(kept)
+        return list(records)
 
     def keep(self, entry: Mapping[str, Any], *, first: bool = False) -> None:
         if first:
@@ -220,9 +220,9 @@ def spent(out: Path) -> Ledger | None:
         state = record["state"] if record["kind"] == "ledger" else state
         entries += record.get("releases", [])
         last = int(record.get("number", last))
-    kept = [record for _, record in _records(folder / "open")]
-    if kept and kept[0]["number"] > last:
-        entries += [record["release"] for record in kept if record["kind"] == "charge"]
+    records = [record for _, record in _records(folder / "open")]
+    if records and records[0]["number"] > last:
+        entries += [record["release"] for record in records if record["kind"] == "charge"]
     return None if state is None else Ledger.from_dict({**state, "releases": entries})
 
 
@@ -258,8 +258,8 @@ def _require_own(folder: Path) -> None:
 
     It will hold what a run must remember. Raises ConfigError.
     """
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise ConfigError(f"{folder} is not a folder that its owner alone may read; remove it, or choose another --out")
 
 

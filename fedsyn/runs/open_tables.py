@@ -80,7 +80,7 @@ def _check_constraints(config: RunConfig, schema: Schema) -> None:
 def write_own(
     folder: Path,
     schema: Schema,
-    own: OwnRows,
+    own_rows: OwnRows,
     parts: Sequence[npt.NDArray[np.int64]],
     test_own: OwnRows,
     files: RowFiles,
@@ -92,14 +92,14 @@ def write_own(
     if not schema.open:
         return
     rows = np.concatenate([np.zeros(0, np.int64), *parts])
-    _write(folder, "own", own.taken(rows).pruned(), files)
+    _write(folder, "own", own_rows.taken(rows).pruned(), files)
     _write(folder, "test_own", test_own.pruned(), files)
 
 
-def _write(folder: Path, what: str, own: OwnRows, files: RowFiles) -> None:
-    facts = {"numbers": list(own.numbers), "words": {name: list(words) for name, words in own.words.items()}}
+def _write(folder: Path, what: str, own_rows: OwnRows, files: RowFiles) -> None:
+    facts = {"numbers": list(own_rows.numbers), "words": {name: list(words) for name, words in own_rows.words.items()}}
     files.write_text(folder / f"{what}.json", json.dumps(facts))
-    for place, values in enumerate([*own.numbers.values(), *own.index.values()]):
+    for place, values in enumerate([*own_rows.numbers.values(), *own_rows.index.values()]):
         files.save(folder / f"{what}-{place}.npy", values)
 
 
@@ -154,22 +154,22 @@ def write_found(folder: Path, schema: Schema, files: RowFiles) -> None:
     """Writes the tables of a folder, encoded by the closed schema."""
     from fedsyn.table.data import EncodedTable, write_encoded
 
-    table, found = EncodedTable(folder), found_in(folder)
+    table, target = EncodedTable(folder), found_in(folder)
     codes = schema.recoded(table.pooled(), read_own(folder))
     parts = [np.arange(a, b) for a, b in zip(table.offsets, table.offsets[1:], strict=False)]
-    write_encoded(found, codes, schema.domain, parts, files)
+    write_encoded(target, codes, schema.domain, parts, files)
     test: Codes = np.load(folder / "test.npy", allow_pickle=False)
-    files.save(found / "test.npy", schema.recoded(test, read_own(folder, "test_own")))
-    files.save(found / "test_numbers.npy", np.load(folder / "test_numbers.npy", allow_pickle=False))
+    files.save(target / "test.npy", schema.recoded(test, read_own(folder, "test_own")))
+    files.save(target / "test_numbers.npy", np.load(folder / "test_numbers.npy", allow_pickle=False))
 
 
-def with_label(schema: Schema, codes: Codes, own: OwnRows) -> tuple[Codes, Domain]:
+def with_label(schema: Schema, codes: Codes, own_rows: OwnRows) -> tuple[Codes, Domain]:
     """Returns codes and domain for a simulation's partition.
 
     A label that is still open is numbered by its different values.
     """
     label, domain = schema.label, schema.domain
-    values = own.numbers.get(label or "", own.index.get(label or ""))
+    values = own_rows.numbers.get(label or "", own_rows.index.get(label or ""))
     if label is None or values is None:
         return codes, domain
     different, places = np.unique(values, return_inverse=True)

@@ -104,22 +104,22 @@ class Prepared:
 
         It is the object itself where nothing was to be found.
         """
-        found = open_tables.found_in(self.folder)
-        if not self.schema.open or not found.is_dir():
+        folder = open_tables.found_in(self.folder)
+        if not self.schema.open or not folder.is_dir():
             return self
-        return replace(self, folder=found, schema=Schema.load(found / "schema.yaml"))
+        return replace(self, folder=folder, schema=Schema.load(folder / "schema.yaml"))
 
     def close(self, schema: Schema) -> Prepared:
         """Encodes the tables by the schema that was found.
 
         They are written beside those that the clients have open.
         """
-        found = open_tables.found_in(self.folder)
+        folder = open_tables.found_in(self.folder)
         if self.simulated:
             open_tables.write_found(self.folder, schema, self.files)
         else:
-            found.mkdir(mode=0o700)
-        return replace(self, folder=found, schema=schema).save()
+            folder.mkdir(mode=0o700)
+        return replace(self, folder=folder, schema=schema).save()
 
     def save(self) -> Prepared:
         self.schema.save(self.folder / "schema.yaml")
@@ -293,21 +293,25 @@ class _Source(NamedTuple):
     native: npt.NDArray[np.int64] | None = None
 
 
-def _encode(data: DataNode, table: Table | None = None, given: Schema | None = None) -> SplitTable:
+def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | None = None) -> SplitTable:
     """Encodes a source block by block.
 
-    So a table larger than memory can be used.
+    The table may be larger than memory.
     """
     from fedsyn.table.data.readers import check_rows
 
-    source = _files(data, given) if table is None else None
-    source = source or (_holders(data, table, given) if isinstance(table, Sequence) else _loaded(data, table, given))
+    # Where the rows come from: files, one table of each holder, or one table.
+    source = _files(data, given_schema) if table is None else None
+    source = source or (
+        _holders(data, table, given_schema) if isinstance(table, Sequence) else _loaded(data, table, given_schema)
+    )
     schema, known = source.schema, [part.rows or 0 for part in source.parts]
     # A file that does not say how many rows it has must be read before its rows can be divided.
     roles = split_rows(data, sum(known)) if all(known) else None
     codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
     numbers, sums = RowSpool(len(column_ranges(schema)), np.float32), MomentSums(len(column_ranges(schema)))
-    own, rows, done = list[OwnRows](), [0] * len(known), 0
+    own_rows, rows, done = list[OwnRows](), [0] * len(known), 0
+    # Block by block; with known roles each row goes to its place at once.
     for client, part in enumerate(source.parts):
         for block in part.blocks:
             here = slice(done, done + len(block.codes))
@@ -315,26 +319,28 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
             rows[client] += len(block.codes)
             if part.rows is not None and rows[client] > part.rows:
                 break
-            own.append(block.own)
+            own_rows.append(block.own)
             codes.append(block.codes if roles is None else block.codes[roles[0][here]])
             numbers.append(block.numbers if roles is None else block.numbers[roles[1][here]])
             if roles is not None:
                 test.append(block.codes[roles[1][here]])
                 sums.add(block.numbers[roles[0][here]])
         check_rows(part.path, rows[client], part.rows)
+    # Without known roles all rows were kept, and are divided now that their number is known.
     train, held_out = roles or split_rows(data, done)
     divided = codes.rows(), test.rows(), numbers.rows()
     if roles is None:
         for start in range(0, done, _ROWS):
             sums.add(divided[2][start : start + _ROWS][train[start : start + _ROWS]])
         divided = taken(divided[0], train), taken(divided[0], held_out), taken(divided[2], held_out)
+    # The client of each training row, and the own values of open columns.
     native = np.repeat(np.arange(len(rows)), rows) if source.each_a_client else source.native
-    joined = OwnRows.joined(own)
+    joined = OwnRows.joined(own_rows)
     owned = joined.taken(train), joined.taken(held_out)
     return SplitTable(source.name, schema, *divided, None if native is None else native[train], sums.moments(), *owned)
 
 
-def _files(data: DataNode, given: Schema | None) -> _Source | None:
+def _files(data: DataNode, given_schema: Schema | None) -> _Source | None:
     """Returns a source that is a file, or one of each client.
 
     Returns None for every other source.
@@ -347,29 +353,29 @@ def _files(data: DataNode, given: Schema | None) -> _Source | None:
         if data.holders:
             raise ConfigError("data.source: a list names files, one of each client")
         return None
-    schema = _approved(data, given, data.source)
+    schema = _approved(data, given_schema, data.source)
     files = [(path, options_for(path, data.options)) for path in map(require_table, sources)]
     parts = [_Part(row_count(*file), encoded_blocks(file[0], schema, file[1]), file[0]) for file in files]
     return _Source(Path(data.source).name.split(".")[0], schema, parts, bool(data.holders))
 
 
-def _loaded(data: DataNode, table: pd.DataFrame | None, given: Schema | None) -> _Source:
+def _loaded(data: DataNode, table: pd.DataFrame | None, given_schema: Schema | None) -> _Source:
     """Returns a source that is in memory, or is loaded whole."""
     from fedsyn.table.data import load_dataset
 
-    source, schema = data.source if table is None else table, given or data.schema_file
+    source, schema = data.source if table is None else table, given_schema or data.schema_file
     dataset = load_dataset(source, schema=schema, bins=data.bins, label=data.label, options=data.options)
     dataset.schema.require_approved()
     part = _Part(len(dataset.frame), map(dataset.schema.block, [dataset.frame]))
     return _Source(dataset.name, dataset.schema, [part], native=dataset.native_partition)
 
 
-def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schema | None) -> _Source:
+def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given_schema: Schema | None) -> _Source:
     """Returns a source with one table of each client.
 
     Each is encoded by itself: what one holder's column holds changes no other's codes.
     """
-    schema = _approved(data, given, "a list of DataFrames")
+    schema = _approved(data, given_schema, "a list of DataFrames")
     for number, frame in enumerate(tables, 1):
         where = f"table {number} of {len(tables)}"
         schema.require_columns(frame.columns, where=where)
@@ -387,17 +393,17 @@ def with_layout(config: RunConfig, schema: Schema) -> RunConfig:
     """
     from fedsyn.table.data.sources import layouts
 
-    found = layouts(config.data.holders or [config.data.source], schema, config.data.options)
-    if len(found) != 1:
+    detected = layouts(config.data.holders or [config.data.source], schema, config.data.options)
+    if len(detected) != 1:
         return config
-    return config.model_copy(update={"data": config.data.model_copy(update={"options": found.pop().said()})})
+    return config.model_copy(update={"data": config.data.model_copy(update={"options": detected.pop().said()})})
 
 
-def _approved(data: DataNode, given: Schema | None, what: str) -> Schema:
+def _approved(data: DataNode, given_schema: Schema | None, what: str) -> Schema:
     """Returns the approved schema for a source without its own."""
     from fedsyn.table.data.sources import needed
 
-    named = Schema.load(data.schema_file) if given is None and data.schema_file is not None else given
+    named = Schema.load(data.schema_file) if given_schema is None and data.schema_file is not None else given_schema
     schema = needed(named, what).adjusted(data.bins, data.label)
     schema.require_approved()
     return schema

@@ -71,12 +71,9 @@ _LINKED_COLUMNS = 40  # of the table whose associations are drawn alone
 log = logging.getLogger("fedsyn")
 
 
-def save_evaluation(out: Path, found: Evaluation) -> None:
-    """Writes an evaluation into its file of a run directory.
-
-    It says how good a table is.
-    """
-    write_json(out / found.FILE, found.document())
+def save_evaluation(out: Path, evaluation: Evaluation) -> None:
+    """Writes an evaluation into its file of a run directory."""
+    write_json(out / evaluation.FILE, evaluation.document())
 
 
 def load_evaluation(out: Path, way: type[Found]) -> Found | None:
@@ -112,8 +109,8 @@ def load_evaluations(out: Path, *, public: bool = False) -> list[Evaluation]:
 
     They say how good its table is. With `public` only those that may be published are returned.
     """
-    found = (load_evaluation(out, way) for way in WAYS if way.PUBLIC or not public)
-    return [one for one in found if one is not None]
+    evaluations = (load_evaluation(out, way) for way in WAYS if way.PUBLIC or not public)
+    return [one for one in evaluations if one is not None]
 
 
 def write_full_report(out: Path, *, real: bool = True, data: Sequence[str] = ()) -> list[Path]:
@@ -128,9 +125,9 @@ def write_full_report(out: Path, *, real: bool = True, data: Sequence[str] = ())
     Returns:
         The paths.
     """
-    config, made = _config(out), synthetic_file(out)
-    if not _lies_in(str(made), out):  # it might be the user's real rows, drawn into a page for publication
-        raise DataError(f"{made} is a link to a table outside the run's directory; put the table itself there")
+    config, table = _config(out), synthetic_file(out)
+    if not _lies_in(str(table), out):  # it might be the user's real rows, drawn into a page for publication
+        raise DataError(f"{table} is a link to a table outside the run's directory; put the table itself there")
     if data and config.runtime.engine == "deployment":
         raise ConfigError("--data: the real rows of a deployment stay with its holders, and its report reads none")
     note = ""
@@ -174,7 +171,8 @@ def write_run_page(
     """
     config = config or _config(out)
     notes = [note] if note else []
-    found = load_evaluations(out, public=public)
+    evaluations = load_evaluations(out, public=public)
+    # A page without a schema still has its numbers.
     try:
         schema = _schema(out)
     except InputError as error:
@@ -186,7 +184,8 @@ def write_run_page(
     # In a simulation everybody is there, or all rows are one holder's.
     cohorts = [line.get("cohort") for line in rounds[: config.runtime.engine == "deployment"]]
     joined = next((len(cohort) for cohort in cohorts if isinstance(cohort, list)), None)
-    compared = any(isinstance(one, TableComparison) for one in found)
+    # Charts of the synthetic table alone, where none beside the real rows is shown.
+    compared = any(isinstance(one, TableComparison) for one in evaluations)
     drawn: tuple[Sequence[Marginal], Links] = (), ()
     if not compared and schema is not None and draw and (synthetic is not None or synthetic_file(out).is_file()):
         drawn = _alone(schema, _first_rows(synthetic_file(out), schema) if synthetic is None else synthetic)
@@ -194,7 +193,7 @@ def write_run_page(
         config,
         read_facts(out / "ledger.json"),
         model,
-        found,
+        evaluations,
         schema,
         config=_shown_config(config, out, public),
         metrics={} if public else read_facts(out / "metrics.json"),
@@ -224,8 +223,8 @@ def holders_of(run: RunConfig, ledger: Mapping[str, Any]) -> int:
 
     It is one where its mechanism took the rows of all clients for one's.
     """
-    found = ledger.get("assumptions", {}).get("holders")
-    return found if isinstance(found, int) else run.federation.clients
+    holders = ledger.get("assumptions", {}).get("holders")
+    return holders if isinstance(holders, int) else run.federation.clients
 
 
 def facts_of(
@@ -267,13 +266,13 @@ def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
 
 
 def keep_looks(out: Path, sketch_errors: Iterable[SketchError], *, shrunk: bool) -> None:
-    """Keeps the input of `predict_quality` until it was read.
+    """Keeps the sketches' errors for `predict_quality`.
 
-    `predict_quality` reads it beside the model and its measurements.
+    `predict_quality` reads them beside the model and its measurements.
     """
     looks = []
     for one in sketch_errors:
-        groups = None if one.groups is None else [np.asarray(own).tolist() for own in one.groups]
+        groups = None if one.groups is None else [np.asarray(group).tolist() for group in one.groups]
         looks.append({**vars(one), "clique": list(one.clique), "groups": groups})
     write_json(out / LOOKS_FILE, {"shrunk": shrunk, "looks": looks}, indent=None)
 
@@ -311,8 +310,8 @@ def compare(
     """
     rng = np.random.default_rng(COMPARISON_SEED)
     assert data.synthetic is not None
-    found = compare_tables(schema, data.train, data.synthetic, holdout=data.test, moments=(moments, None), rng=rng)
-    save_evaluation(out, replace(found, scales=scales(config.evaluation.metrics, data, rng)))
+    comparison = compare_tables(schema, data.train, data.synthetic, holdout=data.test, moments=(moments, None), rng=rng)
+    save_evaluation(out, replace(comparison, scales=scales(config.evaluation.metrics, data, rng)))
 
 
 def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
@@ -322,6 +321,7 @@ def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
 
     With tables that the user named both are written anew, and what fails is raised.
     """
+    # Is anything missing at all?
     known = read_facts(out / "metrics.json")
     compared = not named and load_evaluation(out, TableComparison) is not None
     missing = [name for name in config.evaluation.metrics if named or reported(name) not in known]
@@ -329,6 +329,7 @@ def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
         return "" if compared else "The synthetic table was not kept, so it cannot be compared with the real rows."
     if compared and not missing:
         return ""
+    # The real rows, read and split again as in the run.
     try:
         schema, source = _schema(out), _data_of(config.data, out, named)
         table = split_tables(config.model_copy(update={"data": source}), schema=schema)
@@ -349,10 +350,10 @@ def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
             raise
         return f"The real rows are not at hand: {error}"
     try:
-        found = {name: v if np.isfinite(v) else None for name, v in evaluate(missing, data).items()}
+        measured = {name: v if np.isfinite(v) else None for name, v in evaluate(missing, data).items()}
     except (FedsynError, OSError) as error:
         return f"Not measured, {', '.join(missing)}: {error}"
-    write_json(out / "metrics.json", {**found, **known, **found})
+    write_json(out / "metrics.json", {**measured, **known, **measured})
     return ""
 
 
@@ -425,13 +426,13 @@ def _first_rows(file: Path, schema: Schema) -> Codes:
 def _alone(schema: Schema, codes: Codes) -> tuple[list[Marginal], Links]:
     """Returns one-way marginals and associations of the synthetic table alone."""
     codes = codes[:DRAWN_ROWS]
-    found = shares(codes, schema.domain)
+    column_shares = shares(codes, schema.domain)
     names = list(schema.domain)
     marginals = [
         Marginal(name, axis_labels(schema.columns[name]), [float(f"{x:.4g}") for x in share], None)
-        for name, share in zip(names[:MOST_MARGINALS], found, strict=False)
+        for name, share in zip(names[:MOST_MARGINALS], column_shares, strict=False)
     ]
-    grouping = Grouping.of(schema, found, names[:_LINKED_COLUMNS])
+    grouping = Grouping.of(schema, column_shares, names[:_LINKED_COLUMNS])
     tables = grouping.count(codes)
     links = [
         (names[a], names[b], float("nan"), association(table, len(codes)))

@@ -120,11 +120,11 @@ def _from_app(name: str, assignments: str, nodes: int) -> RunConfig:
     file = (APP_DIR / name).resolve()
     if not file.is_relative_to(APP_DIR):
         raise ConfigError("config: 'flwr run' takes a configuration of the app's own folder; 'fedsyn run' takes any")
-    given = [text.strip() for text in assignments.split(";") if text.strip()]
+    overrides = [text.strip() for text in assignments.split(";") if text.strip()]
     if nodes:
-        given.append(f"federation.clients={nodes}")
+        overrides.append(f"federation.clients={nodes}")
     # Server and clients run in folders of Flower's choice: file names in assignments are relative to the app's, too.
-    config = load_config(file, given, APP_DIR)
+    config = load_config(file, overrides, APP_DIR)
     if config.runtime.engine == "deployment":
         raise ConfigError(
             "'fedsyn run' starts a deployment, not 'flwr run': its nodes open no file of the run's choice"

@@ -61,7 +61,8 @@ def serve(
         log_waiting(waiting)
         write_waiting(out, waiting)
 
-    made, schema = make or strategy_class(config.mechanism.name), prepared.schema
+    # An open schema is closed first, by a driver of its own; else the mechanism drives at once.
+    server_half, schema = make or strategy_class(config.mechanism.name), prepared.schema
     randomness = randomness_of(config)
     if journal is not None:
         randomness = randomness.keyed(journal.key)
@@ -71,17 +72,18 @@ def serve(
     if schema.open:
         driver = opening = Opening(config, schema, contract_class(config.mechanism.name), journal=journal, **drawn)
     else:
-        driver = strategy = made(config, schema.domain, schema.sha256, **drawn, **_journaled(journal))
+        driver = strategy = server_half(config, schema.domain, schema.sha256, **drawn, **_journaled(journal))
     driver.waits, alone = waits, journal is None and config.runtime.engine != "deployment"
     waits(None)  # what a server that was killed may have left
     try:
         with told_what_was_spent(lambda: driver.ledger, out, alone=alone):
+            # The columns are found, the tables encoded anew, and the mechanism goes on behind what that has cost.
             if strategy is None:
-                found = opening.find(grid)
+                closed_schema = opening.find(grid)
                 write_json(out / "ledger.json", _report(config, driver.ledger))  # whatever becomes of this process
-                prepared = prepared.close(found)
+                prepared = prepared.close(closed_schema)
                 prepared.schema.save(out / "schema.yaml")
-                strategy = made(config, prepared.schema.domain, schema.sha256, after=opening, **drawn)
+                strategy = server_half(config, prepared.schema.domain, schema.sha256, after=opening, **drawn)
             if config.evaluation.federated:
                 strategy.afterwards = FederatedEvaluation(config, prepared, strategy, randomness, out)
             strategy.start(grid)

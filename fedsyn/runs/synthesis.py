@@ -146,8 +146,8 @@ def batches(
         return
     model.sample(1, np.random.default_rng(0))  # fills what the model keeps between samples, before threads share it
     for number, start in enumerate(starts):
-        own, size = randomness.ordinary("synthesize", number), min(BATCH, rows - start)
-        yield (lambda own=own, size=size: sample(size, own)), own  # type: ignore[misc]
+        stream, size = randomness.ordinary("synthesize", number), min(BATCH, rows - start)
+        yield (lambda stream=stream, size=size: sample(size, stream)), stream  # type: ignore[misc]
 
 
 def _threads(rows: int) -> int:
@@ -155,17 +155,17 @@ def _threads(rows: int) -> int:
     return max(1, min(cores, _MOST_THREADS, -(-rows // BATCH)))
 
 
-def _in_order(work: Callable[[T], R], given: Iterator[T], threads: int) -> Iterator[R]:
+def _in_order(work: Callable[[T], R], items: Iterator[T], threads: int) -> Iterator[R]:
     """Yields the results in order.
 
     At most `threads` are under way, and one more is waiting.
     """
     if threads == 1:
-        yield from map(work, given)
+        yield from map(work, items)
         return
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[R]] = deque()
-        for item in given:
+        for item in items:
             waiting.append(pool.submit(work, item))
             if len(waiting) > threads:
                 yield waiting.popleft().result()

@@ -125,12 +125,12 @@ def link(folder: FolderArgument = HERE) -> None:
     log.setLevel(logging.INFO)
     stopping = stop_event()
     with only_one(place):
-        made = SuperLinkService(place, log.info)
-        facts = made.federation.superlink
-        say(f"SuperLink of '{made.federation.name}': nodes call {facts.address}; log: {place.state / 'superlink.log'}")
+        service = SuperLinkService(place, log.info)
+        name, facts = service.federation.name, service.federation.superlink
+        say(f"SuperLink of '{name}': nodes call {facts.address}; log: {place.state / 'superlink.log'}")
         if facts.insecure:
             err_console.print("INSECURE: no TLS and no authentication of nodes; for trials only", style="bold red")
-        made.run(stopping)
+        service.run(stopping)
     say("stopped")
 
 
@@ -181,12 +181,12 @@ def status(
     """
     from fedsyn.deploy.status import status as look
 
-    found = look(_place(folder))
+    state = look(_place(folder))
     if as_json:
-        say(json.dumps(found.to_dict(), indent=1))
+        say(json.dumps(state.to_dict(), indent=1))
     else:
-        _show_status(found)
-    if found.link == "down":
+        _show_status(state)
+    if state.link == "down":
         raise typer.Exit(1)
 
 
@@ -323,11 +323,11 @@ def _rotate_party(place: OperatorFolder, name: str, card: Path, yes: bool) -> No
 # What is said --------------------------------------------------------------------------------------------------------
 
 
-def _say_made(plan: FederationPlan, made: NewFederation, out: Path) -> None:
+def _say_made(plan: FederationPlan, created: NewFederation, out: Path) -> None:
     from fedsyn.deploy.init import digest_of
     from fedsyn.deploy.plan import INSECURE, SEEN
 
-    federation = made.federation
+    federation = created.federation
     say(f"wrote the federation '{plan.name}' to {out}:")
     say(f"  {out}/operator  stays here; NEVER send it. Its README.md has your commands")
     for holder in federation.holders:
@@ -337,7 +337,7 @@ def _say_made(plan: FederationPlan, made: NewFederation, out: Path) -> None:
         say(f"  {out}/parties/{party.name}  send all of it to {party.name}, and delete it here: {party.fingerprint}")
     say(
         "send over a channel that nobody else reads. By telephone, compare the fingerprints above"
-        + (f" and that of ca.crt: {made.authority}" if made.authority else "")
+        + (f" and that of ca.crt: {created.authority}" if created.authority else "")
     )
     say(_room(plan))
     if plan.wheel is not None:
@@ -367,13 +367,17 @@ def _compared(name: str, fingerprint: str, yes: bool) -> None:
 
     The command ends if not.
     """
-    told = f"as {name} told you, by telephone, the fingerprint {fingerprint}?"
-    confirm(f"H{told}", yes, f"there is nobody to ask: h{told} Then add --yes")
+    question = f"as {name} told you, by telephone, the fingerprint {fingerprint}?"
+    confirm(f"H{question}", yes, f"there is nobody to ask: h{question} Then add --yes")
 
 
 def _say_change(changed: HolderChange) -> None:
-    said = {True: "the SuperLink knows", None: "no SuperLink runs here: it follows at its next start"}
-    say(said.get(changed.followed, "the SuperLink has not followed within 30 s: see what 'fedsyn deploy link' says"))
+    sentences = {True: "the SuperLink knows", None: "no SuperLink runs here: it follows at its next start"}
+    say(
+        sentences.get(
+            changed.followed, "the SuperLink has not followed within 30 s: see what 'fedsyn deploy link' says"
+        )
+    )
     if changed.problem is not None:
         say(f"run.yaml is as it was: {changed.problem}")
     if changed.run is not None:
@@ -394,20 +398,20 @@ def _say_line(changed: HolderChange, what: str) -> None:
         say(f"{holder.partition}: {holder.identity}")
 
 
-def _show_status(found: Status) -> None:
-    restarts = f", started again {found.restarts} times" if found.restarts else ""
-    say(f"{found.name}: the SuperLink, {found.address}, is {found.link}{restarts}")
-    if found.link == "down":
+def _show_status(status: Status) -> None:
+    restarts = f", started again {status.restarts} times" if status.restarts else ""
+    say(f"{status.name}: the SuperLink, {status.address}, is {status.link}{restarts}")
+    if status.link == "down":
         say("no 'fedsyn deploy link' runs on this machine; start it: fedsyn deploy link")
-    if found.certificate is None:
+    if status.certificate is None:
         say("INSECURE: no TLS and no authentication of nodes")
-    elif found.certificate < 60:
-        say(f"its certificate ends in {found.certificate:.0f} days: fedsyn deploy rotate-keys --link")
+    elif status.certificate < 60:
+        say(f"its certificate ends in {status.certificate:.0f} days: fedsyn deploy rotate-keys --link")
     print_table(
         ("holder", "id", "status", "since", "fingerprint"),
-        [(one.name, str(one.partition), one.status, _ago(one.since), one.fingerprint) for one in found.holders],
+        [(one.name, str(one.partition), one.status, _ago(one.since), one.fingerprint) for one in status.holders],
     )
-    if found.runs:
+    if status.runs:
         print_table(
             ("run", "status", "since", "rounds", "directory"),
             [
@@ -418,10 +422,10 @@ def _show_status(found: Status) -> None:
                     "" if one.rounds is None else str(one.rounds),
                     one.out,
                 )
-                for one in found.runs
+                for one in status.runs
             ],
         )
-    for each in found.runs:
+    for each in status.runs:
         if each.waits is not None:
             say(f"run {each.name or each.id} {each.waits}")
 

@@ -66,26 +66,26 @@ def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: i
     folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
     read = f"{counted(rows, 'row')} {'was' if rows == 1 else 'were'} read."
-    said = [f"{read}{carried(guesses, rows)}"] if rows else []
+    lines = [f"{read}{carried(guesses, rows)}"] if rows else []
     if apart:
-        said.append(f"Left out of the synthetic table: {', '.join(apart)}; --keep NAME keeps one of them.")
+        lines.append(f"Left out of the synthetic table: {', '.join(apart)}; --keep NAME keeps one of them.")
     for name, (values, held) in folded.items():
         folds = "is not listed and becomes" if values == 1 else "are not listed and become"
-        said.append(f"{name}: {counted(values, 'value')}, in {counted(held, 'row')} together, {folds} 'other'.")
+        lines.append(f"{name}: {counted(values, 'value')}, in {counted(held, 'row')} together, {folds} 'other'.")
     if rare:
         named = ", ".join(f"{name} ({count})" for name, count in rare.items())
-        said.append(
+        lines.append(
             f"Categories that fewer than {FEW_ROWS} rows hold: {named}. They are approved only with a reason "
             "(public: WHY), or folded into 'other'."
         )
-    said += [f"{name}: {hint}." for name, guess in guesses.items() for hint in guess.hints]
+    lines += [f"{name}: {hint}." for name, guess in guesses.items() for hint in guess.hints]
     for one in holding:
-        said.append(f"Holds in all rows ({one.rows:,} without a missing value): {one.rule.text}. {one.better}".strip())
+        lines.append(f"Holds in all rows ({one.rows:,} without a missing value): {one.rule.text}. {one.better}".strip())
     if holding:
-        said.append(
+        lines.append(
             "What holds by its meaning can be a constraint: the draft has it as a comment, `schema review` asks."
         )
-    return said
+    return lines
 
 
 def carried(guesses: Mapping[str, Guess], rows: int) -> str:
@@ -100,10 +100,12 @@ def carried(guesses: Mapping[str, Guess], rows: int) -> str:
     weakest = weakest_shown(PrivacyBudget(EPSILON, DELTA).mu ** 2 * share, pairs, rows, CHANCE)
     few, last = int(np.count_nonzero(weakest <= LEAST_LINK)), weakest[-1]
     link = "every link" if last > 1 else f"every link weaker than a Cramér's V of {max(0.01, last):.2f}"
-    said = f" At epsilon {EPSILON:g}, noise hides {link} where all {pairs:,} pairs of columns are looked at"
+    sentence = f" At epsilon {EPSILON:g}, noise hides {link} where all {pairs:,} pairs of columns are looked at"
     if pairs == 1:
-        said = f" At epsilon {EPSILON:g}, noise hides {link} of its pair of columns"
-    return said + (f", and than {LEAST_LINK:g} where a workload has {few:,}." if 0 < few < pairs and last <= 1 else ".")
+        sentence = f" At epsilon {EPSILON:g}, noise hides {link} of its pair of columns"
+    return sentence + (
+        f", and than {LEAST_LINK:g} where a workload has {few:,}." if 0 < few < pairs and last <= 1 else "."
+    )
 
 
 def _why(guess: Guess) -> str:

@@ -85,7 +85,7 @@ def _mistyped(error: click.ClickException) -> str:
         message = f"no such option: {error.option_name}{nearest(error.option_name, options)}"
     elif known is not None and isinstance(known.command, click.Group) and message.startswith("No such command"):
         word = message.split("'")[1]
-        inner = [name for name, own in known.command.commands.items() if word in getattr(own, "commands", ())]
+        inner = [name for name, group in known.command.commands.items() if word in getattr(group, "commands", ())]
         there = f"; there is {path} {inner[0]} {word}" if inner else nearest(word, known.command.commands)
         message = f"no such command: {word}{there}"
     return f"{message[:1].lower()}{message[1:]}; see {path} --help"

@@ -63,11 +63,11 @@ def init(
             path.write_text(content, encoding="utf-8")
     show_draft(out_console, guesses, holding, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
     data = data_as_typed(files, options)
-    said = wrapped(
+    sentence = wrapped(
         "run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
         "and look at epsilon and delta in run.yaml. Then:"
     )
-    say(f"{said}\n  fedsyn schema review schema.yaml {data}\n  fedsyn run run.yaml")
+    say(f"{sentence}\n  fedsyn schema review schema.yaml {data}\n  fedsyn run run.yaml")
 
 
 def config_text(files: Sequence[str], options: dict[str, Any]) -> str:

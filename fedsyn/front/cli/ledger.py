@@ -61,8 +61,8 @@ def show(
             f"{limit['delta']:g} is spent; {100 * limit['left_share']:.1f}% is left"
         )
     if not facts["limits"]:
-        told = "" if facts["epsilon"] is None else f", epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}"
-        say(f"spent: rho {facts['rho']:.6g}{told}")
+        guarantee = "" if facts["epsilon"] is None else f", epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}"
+        say(f"spent: rho {facts['rho']:.6g}{guarantee}")
     if opened.lines.torn:
         say(f"the last line is torn: it counts as rho {opened.lines.torn_rho:.4g}")
 
@@ -82,13 +82,15 @@ def verify(
 
     try:
         opened, node = _opened(file)
-        found = verified(opened, None if head is None else _read_head(head), _remembered(node))
+        facts = verified(opened, None if head is None else _read_head(head), _remembered(node))
     except LedgerDamaged as error:
         say(str(error), error=True)
         raise typer.Exit(1) from None
-    say(f"{opened.path}: {found['entries']} lines, each follows the one before it")
-    kept = f", {found['charged_only']} charged whose reply is not known to have left" if "charged_only" in found else ""
-    say(f"{found['released']} releases{kept}; {found['torn']} torn lines, counted at their worst")
+    say(f"{opened.path}: {facts['entries']} lines, each follows the one before it")
+    unsent = (
+        f", {facts['charged_only']} charged whose reply is not known to have left" if "charged_only" in facts else ""
+    )
+    say(f"{facts['released']} releases{unsent}; {facts['torn']} torn lines, counted at their worst")
     if head is not None:
         say("and it goes on from the head that was kept")
     else:
@@ -202,7 +204,7 @@ def _print_runs(facts: dict[str, Any]) -> None:
         say("releases a+b: b were charged, and no reply with them is known to have left.")
 
 
-def _print_releases(found: list[dict[str, Any]]) -> None:
+def _print_releases(releases: list[dict[str, Any]]) -> None:
     print_table(
         ("time", "request", "round", "noise", "scale", "rho", "state"),
         [
@@ -215,7 +217,7 @@ def _print_releases(found: list[dict[str, Any]]) -> None:
                 f"{row['rho']:.4g}",
                 {"released": "out", "charged only": "kept", "torn line": "torn"}[row["state"]],
             )
-            for row in found
+            for row in releases
         ],
         **_CUT,
     )

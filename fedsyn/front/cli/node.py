@@ -94,24 +94,24 @@ def pending(
 ) -> None:
     """List the runs that wait for this holder's approval."""
     node, approvals = _opened(file)
-    found = []
+    waiting = []
     for entry in approvals.entries() if all_ else approvals.pending():
         try:
-            found.append((entry, _forecasts(entry, node), ""))
+            waiting.append((entry, _forecasts(entry, node), ""))
         except ConfigError as error:  # of a run that waits since another version of fedsyn was here, for one
-            found.append((entry, [], str(error)))
+            waiting.append((entry, [], str(error)))
     if as_json:
         listed = [
             {"key": entry.key, **entry.model_dump(), "room": [each.to_dict() for each in limits], "problem": problem}
-            for entry, limits, problem in found
+            for entry, limits, problem in waiting
         ]
         say(json.dumps(listed, indent=1))
         return
-    for entry, limits, problem in found:
+    for entry, limits, problem in waiting:
         say(f"{entry.subject.run}: {entry.state}, {_facts(entry)}")
         for line in [problem] if problem else limits:
             say(f"  {line}")
-    if not found:
+    if not waiting:
         say("no run waits for approval")
 
 
@@ -239,11 +239,11 @@ def _explained(entry: ApprovalRecord, node: NodeFile) -> str:
 
 
 def _facts(entry: ApprovalRecord) -> str:
-    asked = dt.datetime.fromtimestamp(entry.asked, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    time = dt.datetime.fromtimestamp(entry.asked, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     privacy = entry.config.get("privacy", {})
     budget = f"epsilon {privacy.get('epsilon')} at delta {privacy.get('delta')}"
     operator = f"signed by operator {entry.operator}" if entry.operator else "signed by nobody"
-    return f"asked {asked}, {budget}, {operator}, config-sha256 {entry.subject.config}"
+    return f"asked {time}, {budget}, {operator}, config-sha256 {entry.subject.config}"
 
 
 @app.command()
@@ -267,8 +267,8 @@ def new_keys(
     """
     if (file is None) == (name is None):
         raise ConfigError("expected NODE.yaml of the node whose keys are replaced, or --name of a holder who joins")
-    said = _replaced(file, card) if file is not None else _first(str(name), card, identity)
-    say("\n".join(said))
+    lines = _replaced(file, card) if file is not None else _first(str(name), card, identity)
+    say("\n".join(lines))
 
 
 def _replaced(file: Path, card: Path | None) -> list[str]:
@@ -284,17 +284,19 @@ def _replaced(file: Path, card: Path | None) -> list[str]:
         raise ConfigError(
             f"{file}: partition: a roster has a line for each partition, and this node does not say its own"
         )
-    made = replace_keys(loaded.name, Path(loaded.key), identity, roster, loaded.partition)
-    _write(made, out)
-    said = [
+    new_card = replace_keys(loaded.name, Path(loaded.key), identity, roster, loaded.partition)
+    _write(new_card, out)
+    lines = [
         f"new keys of '{loaded.name}': the SuperLink takes them once its operator has typed",
         f"  fedsyn deploy rotate-keys {loaded.name} --card {out.name}",
-        _tell(out, made),
+        _tell(out, new_card),
     ]
-    if made.identity is not None:
-        said.append(f"the other holders' rosters need this line instead of yours: {loaded.partition}: {made.identity}")
+    if new_card.identity is not None:
+        lines.append(
+            f"the other holders' rosters need this line instead of yours: {loaded.partition}: {new_card.identity}"
+        )
     return [
-        *said,
+        *lines,
         "the old keys stand beside the new ones as *.old: delete them when the node is connected again; restart it",
     ]
 
@@ -307,27 +309,27 @@ def _first(name: str, card: Path | None, identity: bool) -> list[str]:
     from fedsyn.keys.holder_keys import replace_keys
 
     out = card or Path(f"{name}.card.yaml").resolve()
-    made = replace_keys(name, Path("node.key"), Path("identity.key") if identity else None)
-    _write(made, out)
+    new_card = replace_keys(name, Path("node.key"), Path("identity.key") if identity else None)
+    _write(new_card, out)
     return [
         f"keys of '{name}' are in this folder; it takes part once the operator has typed",
         f"  fedsyn deploy add {name} --card {out.name}",
-        _tell(out, made),
+        _tell(out, new_card),
         "then put what the operator sends into this folder, beside the keys",
     ]
 
 
-def _tell(out: Path, made: HolderCard) -> str:
+def _tell(out: Path, card: HolderCard) -> str:
     return (
-        f"send {out} to the operator; tell operator and other holders its fingerprint by telephone: {made.fingerprint}"
+        f"send {out} to the operator; tell operator and other holders its fingerprint by telephone: {card.fingerprint}"
     )
 
 
-def _write(made: HolderCard, out: Path) -> None:
+def _write(card: HolderCard, out: Path) -> None:
     from fedsyn.files import write_text
 
     try:
-        write_text(out, made.dumps())
+        write_text(out, card.dumps())
     except OSError as error:
         raise ConfigError(f"--card: cannot write {out}: {error.strerror}") from None
 
@@ -341,8 +343,8 @@ def seal(
     """Encrypt a table at rest; nodes decrypt it in memory only."""
     from fedsyn.node.rest import seal_table
 
-    sealed, made = seal_table(table, key, out)
-    if made:
+    sealed, is_new = seal_table(table, key, out)
+    if is_new:
         say(f"made {key}: without it nobody opens the table; keep it off this disk, and a copy elsewhere")
     say(f"wrote {sealed}; in node.yaml: data: {sealed.name}, data_key: {key}")
     say(f"{table} is still there: remove it, and its backups, once the sealed one serves")

@@ -53,9 +53,9 @@ def keygen(
         return
     if address is None:
         raise ConfigError("--address: a party needs HOST:PORT, where the others reach it; an operator needs --operator")
-    made = new_party(folder, name, address)
+    party_card = new_party(folder, name, address)
     say(f"wrote the keys of party '{name}' to {folder}; give {folder / CARD} to the operator, every data holder and")
-    say(f"the other parties if there are any, and tell them its fingerprint: {made.fingerprint}")
+    say(f"the other parties if there are any, and tell them its fingerprint: {party_card.fingerprint}")
     say(f"print both: fedsyn party card {folder}")
 
 
@@ -68,8 +68,8 @@ def card(folder: FolderArgument) -> None:
     from fedsyn import yamlio
     from fedsyn.keys.party_keys import load_party
 
-    own = load_party(folder)[0]
-    say(f"# fingerprint: {own.fingerprint}\n{yamlio.dumps(own.model_dump())}".rstrip())
+    party_card = load_party(folder)[0]
+    say(f"# fingerprint: {party_card.fingerprint}\n{yamlio.dumps(party_card.model_dump())}".rstrip())
 
 
 @app.command()
@@ -115,8 +115,8 @@ def serve(file: FileArgument) -> None:
     service = service_of(load_party_file(file))
     stopping = stop_event()
     service.start()
-    own, budget = service.cards[0], service.book.budget
-    say(f"party '{own.name}' listens on port {service.port}; fingerprints:")
+    party, budget = service.cards[0], service.book.budget
+    say(f"party '{party.name}' listens on port {service.port}; fingerprints:")
     for each in service.cards:
         say(f"  {each.name} ({each.address}): {each.fingerprint}")
     say(f"spent so far: epsilon {service.book.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")

@@ -71,48 +71,48 @@ def plan(
         def advance(done: int, of: int) -> None:
             status.update(f"rehearsed {done} of {of}")
 
-        found = planned(loaded, rows, epsilons=epsilon or (), like=like, public=public, advance=advance)
+        plan = planned(loaded, rows, epsilons=epsilon or (), like=like, public=public, advance=advance)
     if out is not None:
         with writing(out):
-            _page(found, out)
+            _page(plan, out)
     if as_json:
-        say(json.dumps(found.to_dict(), indent=1))
+        say(json.dumps(plan.to_dict(), indent=1))
         return
-    table = _table(found)
+    table = _table(plan)
     sizes = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
     lines = ["  ".join(map(str.rjust, row, sizes)) for row in (table.head, *table.rows)]
-    for text in _texts(found):
+    for text in _texts(plan):
         lines += ["", wrapped(text)]
-    say("\n".join([_title(found), "", *lines]))
+    say("\n".join([_title(plan), "", *lines]))
 
 
-def _title(found: Plan) -> str:
-    return f"{found.mechanism}, rows: {found.rows:,}, holders: {found.holders:,}, columns: {found.columns:,}"
+def _title(plan: Plan) -> str:
+    return f"{plan.mechanism}, rows: {plan.rows:,}, holders: {plan.holders:,}, columns: {plan.columns:,}"
 
 
-def _table(found: Plan) -> Table:
+def _table(plan: Plan) -> Table:
     from fedsyn.evaluation.report.tables import Table
 
     head = ["epsilon", "workload error", "range", "columns", "pairs", "pairs measured", "links from"]
-    every, rows = found.columns * (found.columns - 1) // 2, list[list[str]]()
-    for one in found.expected:
-        run, said = one.run, [f"{one.epsilon:g}", f"{one.run.error:.3f}", f"{one.low:.3f}-{one.high:.3f}"]
-        said += [f"{run.columns:.3f}", f"{run.pairs:.3f}", f"{run.measured:,.0f} of {every:,}"]
-        rows.append([*said, f"{run.seen:.2f}" if run.seen < 1.0 else "none"])
+    every, rows = plan.columns * (plan.columns - 1) // 2, list[list[str]]()
+    for one in plan.expected:
+        run, cells = one.run, [f"{one.epsilon:g}", f"{one.run.error:.3f}", f"{one.low:.3f}-{one.high:.3f}"]
+        cells += [f"{run.columns:.3f}", f"{run.pairs:.3f}", f"{run.measured:,.0f} of {every:,}"]
+        rows.append([*cells, f"{run.seen:.2f}" if run.seen < 1.0 else "none"])
     return Table(head, rows)
 
 
-def _texts(found: Plan) -> list[str]:
-    own, minutes = found.expected[found.own], found.minutes
+def _texts(plan: Plan) -> list[str]:
+    expected, minutes = plan.expected[plan.own], plan.minutes
     lasts = f"{60.0 * minutes:,.0f} seconds" if minutes < 2.0 else f"{minutes:,.0f} minutes"
     return [
         "Errors are distances of marginals, 0 (equal) to 2; the range held the true one in nine of ten runs of "
         "sketch_aim on the tables that chose it. 'links from': the association (Cramér's V) that half of the pairs "
         "looked at would have shown; weaker ones drown in noise.",
-        _STANDS[found.basis],
-        f"At epsilon {own.epsilon:g} {_bins(own.run.bins, own.run.side)}.",
-        f"Each holder gets {own.run.messages:,.0f} messages over {found.protocol}, {own.run.down:.2g} MB, and sends "
-        f"{own.run.up:.2g} MB; the run takes {lasts} or more: computed here, one holder after the "
+        _STANDS[plan.basis],
+        f"At epsilon {expected.epsilon:g} {_bins(expected.run.bins, expected.run.side)}.",
+        f"Each holder gets {expected.run.messages:,.0f} messages over {plan.protocol}, {expected.run.down:.2g} MB, and "
+        f"sends {expected.run.up:.2g} MB; the run takes {lasts} or more: computed here, one holder after the "
         "other, and half a second for each exchange of a deployment.",
     ]
 
@@ -125,9 +125,9 @@ def _bins(bins: float, side: float) -> str:
     return f"{text}, and of a measured pair with up to {side:,.0f} x {side:,.0f}" if side >= 2.0 else text
 
 
-def _page(found: Plan, path: Path) -> None:
+def _page(plan: Plan, path: Path) -> None:
     from fedsyn.evaluation.report.page import Page, Part
 
-    page = Page(f"What to expect of {found.mechanism}", Part("lead", f"{_title(found)}; before a row is touched."))
-    page.section("By epsilon", _table(found), *_texts(found))
+    page = Page(f"What to expect of {plan.mechanism}", Part("lead", f"{_title(plan)}; before a row is touched."))
+    page.section("By epsilon", _table(plan), *_texts(plan))
     page.write(path)

@@ -35,7 +35,7 @@ _OF_CATEGORIES = "\n[p]ublic because ...   [f]old rare ones into 'other'\nor the
 _OF_BOUNDS = "   [e]dit in $EDITOR\nor what is public instead, such as: {}"
 
 
-def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int) -> None:
+def review_in_terminal(file: Path, findings: Mapping[str, Finding] | None, few: int) -> None:
     """Asks about each column that waits for approval.
 
     Then it asks about each constraint that a draft proposes.
@@ -50,7 +50,7 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
     for number, name in enumerate(names, 1):
         while True:
             schema = Schema.load(file)
-            waiting = left(schema, found, few)
+            waiting = left(schema, findings, few)
             if name not in waiting:
                 break
             say(f"\n{number} of {len(names)}: {name}")
@@ -58,8 +58,8 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
             say(wrapped(f"read from the data: {'; '.join(waiting[name])}"))
             for remark in remarks_on(file.read_text(encoding="utf-8"), name, str(file)):
                 say(wrapped(f"note: {plain(remark)}"))
-            if found is not None and name in found:
-                say(wrapped(f"the rows: {plain(found[name].shown)}"))
+            if findings is not None and name in findings:
+                say(wrapped(f"the rows: {plain(findings[name].shown)}"))
             column = schema.columns[name]
             keys = _KEYS + (_OF_CATEGORIES if isinstance(column, CategoricalColumn) else _OF_BOUNDS)
             keys = keys.format(plain(example_of(column)))
@@ -67,15 +67,15 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
             answer = _WORDS.get(answer.lower(), answer.lower() if len(answer) == 1 else answer)
             if answer == "q":
                 return
-            if answer == "n" or _answered(file, name, answer, found, few):
+            if answer == "n" or _answered(file, name, answer, findings, few):
                 break
     _ask_about_constraints(file)
-    waiting = left(Schema.load(file), found, few)
-    said = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
-    say(wrapped(f"{file}: {said}"))
+    waiting = left(Schema.load(file), findings, few)
+    rest = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
+    say(wrapped(f"{file}: {rest}"))
 
 
-def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] | None, few: int) -> bool:
+def _answered(file: Path, name: str, answer: str, findings: Mapping[str, Finding] | None, few: int) -> bool:
     """Carries out an answer about one column.
 
     Returns False if that could not be done, or if the column was edited. Then the column is asked about
@@ -90,9 +90,9 @@ def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] |
             text = answered(text, name, column, str(file))
         elif answer in ("y", "p", "f", "b"):
             public = typer.prompt("public because").strip() if answer == "p" else None
-            text = approve(text, [name], How(few, public, answer == "f", answer == "b"), found, str(file))
+            text = approve(text, [name], How(few, public, answer == "f", answer == "b"), findings, str(file))
         elif len(answer) > 1:
-            text = typed(text, name, answer, str(file), (found or {}).get(name))
+            text = typed(text, name, answer, str(file), (findings or {}).get(name))
         else:
             raise InputError(f"expected one of the letters, bounds or categories, got '{plain(answer)}'")
     except InputError as error:

@@ -106,8 +106,8 @@ def carry_out(config: RunConfig, out: Path | None, force: bool, resume: bool = F
         with round_progress(title, planned_rounds(config)) as advance:
             metrics = run_config(config, folder, advance, resume=resume)
     except KeyboardInterrupt:
-        if said := interrupted(config, folder):
-            say(said, error=True)
+        if sentence := interrupted(config, folder):
+            say(sentence, error=True)
         raise
     show_result(folder, config, metrics)
     return folder
@@ -212,9 +212,9 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     wanted = (PREDICTED_FILE, "report.html")
     if absent := [name for name in wanted if not (folder / name).is_file()]:
         _say("unfinished", f"{', '.join(absent)}: `fedsyn report {folder}` makes it, and costs nothing", "yellow")
-    for found in load_evaluations(folder):
-        where = "may be published" if found.PUBLIC else "read from real rows, not for publication"
-        _say(found.LABEL, f"{found.sentence()}; {where}")
+    for evaluation in load_evaluations(folder):
+        where = "may be published" if evaluation.PUBLIC else "read from real rows, not for publication"
+        _say(evaluation.LABEL, f"{evaluation.sentence()}; {where}")
     measured = [f"{name} {value:.4g}" for name, value in metrics.items() if is_quality(name)]
     if measured:
         _say("metrics", f"{', '.join(measured)} (of real rows: not for publication)")

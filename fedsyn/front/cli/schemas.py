@@ -79,8 +79,8 @@ def draft_command(
     with writing(out):
         out.write_text(text, encoding="utf-8")
     show_draft(out_console, guesses, holding, cells.notes, len(cells.frame), file)
-    said = f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:"
-    say(f"{wrapped(said)}\n  fedsyn schema review {shlex.quote(str(out))} {data_as_typed([file], options)}")
+    sentence = f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:"
+    say(f"{wrapped(sentence)}\n  fedsyn schema review {shlex.quote(str(out))} {data_as_typed([file], options)}")
 
 
 def file_options(
@@ -92,9 +92,9 @@ def file_options(
     skip_rows: int | None,
 ) -> dict[str, Any]:
     """Returns the options of a file, without those left out."""
-    given: dict[str, Any] = {"separator": separator, "encoding": encoding, "decimal": decimal, "sheet": sheet}
-    given |= {"header": header, "skip_rows": skip_rows}
-    return {key: value for key, value in given.items() if value is not None}
+    options: dict[str, Any] = {"separator": separator, "encoding": encoding, "decimal": decimal, "sheet": sheet}
+    options |= {"header": header, "skip_rows": skip_rows}
+    return {key: value for key, value in options.items() if value is not None}
 
 
 def data_as_typed(files: Sequence[str], options: Mapping[str, Any]) -> str:
@@ -135,6 +135,7 @@ def drafted(
             + "".join(f"; {note}" for note in cells.notes)
         )
     schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
+    # Constraints that hold may need columns with a missing value, or with finer bins.
     holding = proposed_constraints(schema, cells.frame)
     for name in {one.unknown for one in holding} - {""}:
         guesses[name] = replace(guesses[name], column=guesses[name].column.model_copy(update={"missing": True}))
@@ -143,9 +144,9 @@ def drafted(
             if isinstance(column := guesses[name].column, BinnedColumn):  # wide bins keep little of what it holds to
                 guesses[name] = replace(guesses[name], column=column.cut(FINEST))
     schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
-    said, rows, first = remarks(guesses, holding), len(cells.frame), next(iter(guesses))
-    said[first] = [f"{counted(rows, 'row')}.{carried(guesses, rows)}", *said.get(first, ())]
-    return cells, guesses, holding, schema.dumps(said)
+    comments, rows, first = remarks(guesses, holding), len(cells.frame), next(iter(guesses))
+    comments[first] = [f"{counted(rows, 'row')}.{carried(guesses, rows)}", *comments.get(first, ())]
+    return cells, guesses, holding, schema.dumps(comments)
 
 
 def _together(files: Sequence[str], options: dict[str, Any]) -> Cells:
@@ -197,14 +198,16 @@ def check_command(
 
     schema = Schema.load(file)
     options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
-    rows, found = _read(schema, data, few, options)
-    said = people(schema, rows)
-    if rows is not None and found is not None:
-        shown = (sentence for name in found for sentence in _shown(name, found[name], schema.columns[name].missing))
-        said = [*shown, *said, *(_broken(schema, rows) if schema.constraints else ())]
-    for sentence in said:
+    rows, findings = _read(schema, data, few, options)
+    sentences = people(schema, rows)
+    if rows is not None and findings is not None:
+        shown = (
+            sentence for name in findings for sentence in _shown(name, findings[name], schema.columns[name].missing)
+        )
+        sentences = [*shown, *sentences, *(_broken(schema, rows) if schema.constraints else ())]
+    for sentence in sentences:
         say(sentence)
-    waiting = left(schema, found, few)
+    waiting = left(schema, findings, few)
     for name, words in waiting.items():
         say(f"{name}: read from the data: {'; '.join(words)}")
     if waiting:
@@ -253,17 +256,17 @@ def review_command(
     if fold and not data:
         raise ConfigError("--fold needs the table, to count its rows: --data FILE")
     options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
-    rows, found = _read(schema, data, few, options)
+    rows, findings = _read(schema, data, few, options)
     if not approve and not every:
         if not sys.stdin.isatty():
             raise ConfigError("a review asks in a terminal; without one, name columns: --approve COLUMN, or --all")
         for sentence in people(schema, rows):
             say(sentence)
-        review_in_terminal(file, found, few)
+        review_in_terminal(file, findings, few)
         return
     names = list(approve or schema.unapproved)
     text = file.read_text(encoding="utf-8")
-    text = approved(text, names, How(few, public, fold, private), found, str(file))
+    text = approved(text, names, How(few, public, fold, private), findings, str(file))
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved
@@ -310,15 +313,15 @@ def _shown(name: str, finding: Finding, missing: bool) -> list[str]:
 
     `missing` is true if the column has a place for missing values.
     """
-    said, rows = [], partial(counted, what="row")
+    sentences, rows = [], partial(counted, what="row")
     if finding.unread:
         verb = "does" if finding.unread == 1 else "do"
-        said.append(f"{rows(finding.unread)} {verb} not hold what its kind reads; a run would refuse them")
+        sentences.append(f"{rows(finding.unread)} {verb} not hold what its kind reads; a run would refuse them")
     if finding.absent and not missing:
-        said.append(f"{rows(finding.absent)} without a value would be given one; missing: true keeps them missing")
+        sentences.append(f"{rows(finding.absent)} without a value would be given one; missing: true keeps them missing")
     if finding.outside:
-        said.append(f"{rows(finding.outside)} outside of its bounds would go to its first or last bin")
+        sentences.append(f"{rows(finding.outside)} outside of its bounds would go to its first or last bin")
     if finding.unlisted:
         values = f"{counted(finding.unlisted, 'value')} in {rows(finding.unlisted_rows)}"
-        said.append(f"{values} {'is' if finding.unlisted == 1 else 'are'} in none of its categories")
-    return [f"{name}: {sentence}" for sentence in said]
+        sentences.append(f"{values} {'is' if finding.unlisted == 1 else 'are'} in none of its categories")
+    return [f"{name}: {sentence}" for sentence in sentences]

@@ -89,9 +89,9 @@ def sample(
     else:
         # Made beside its place, so that a file is there whole or not at all.
         with writing(out), tempfile.TemporaryDirectory(dir=out.parent) as folder:
-            made = Path(folder) / f"rows{out.suffix.lower()}"
-            write_synthetic(made, schema, model, wanted, Randomness(seed), keep=False, layout=layout)
-            made.replace(out)
+            staging = Path(folder) / f"rows{out.suffix.lower()}"
+            write_synthetic(staging, schema, model, wanted, Randomness(seed), keep=False, layout=layout)
+            staging.replace(out)
         say(f"{wanted:,} rows in {out}", error=True)
     _warn(release, "this table")
 
@@ -115,8 +115,8 @@ def analyse(
     """
     from fedsyn.evaluation.analysis import analyse as analysed
 
-    found = analysed(tables, formula, model, level=level)
-    text = json.dumps(found.to_dict(), indent=1) if as_json else str(found)
+    estimates = analysed(tables, formula, model, level=level)
+    text = json.dumps(estimates.to_dict(), indent=1) if as_json else str(estimates)
     say(text)
 
 
@@ -150,17 +150,19 @@ def evaluate(
         if not schema.is_file():
             raise ConfigError(f"--schema is needed: there is no schema.yaml beside {table}")
     known = Schema.load(schema).adjusted(None, label)
-    (codes, values), (made, made_values) = (_with_moments(file, known) for file in (real, table))
-    found = compare_tables(known, codes, made, moments=(values, made_values), rng=np.random.default_rng(0))
+    (codes, values), (synthetic_codes, synthetic_values) = (_with_moments(file, known) for file in (real, table))
+    comparison = compare_tables(
+        known, codes, synthetic_codes, moments=(values, synthetic_values), rng=np.random.default_rng(0)
+    )
     if out is not None:
         from fedsyn.evaluation.report.evaluations import evaluation_page
 
         with writing(out):
-            evaluation_page(found, out, table.name)
+            evaluation_page(comparison, out, table.name)
     if as_json:
-        say(json.dumps(found.to_dict(), indent=1))
+        say(json.dumps(comparison.to_dict(), indent=1))
     else:
-        _show(found)
+        _show(comparison)
         if out is not None:
             say(f"page: {out}")
 
@@ -196,12 +198,12 @@ def _several(
     release = read_release(source)
     conditions = read_conditions(release.schema, where)
     with writing(out), tempfile.TemporaryDirectory(dir=out.absolute().parent) as folder:
-        made = Path(folder) / "tables"
-        made.mkdir()
-        size = write_tables(made, release, count, rows, conditions, seed)
+        staging = Path(folder) / "tables"
+        staging.mkdir()
+        size = write_tables(staging, release, count, rows, conditions, seed)
         if out.exists():
             out.rename(Path(folder) / "before")
-        made.replace(out)
+        staging.replace(out)
     say(f"{count} tables of {size:,} rows in {out}", error=True)
     _warn(release, "these tables")
 
@@ -227,7 +229,7 @@ def _to_standard_output(
         no_more_output()
 
 
-def _show(found: Evaluation) -> None:
+def _show(evaluation: Evaluation) -> None:
     """Prints an evaluation: its sentence and its tables.
 
     Only the first rows of a long table are printed.
@@ -238,8 +240,8 @@ def _show(found: Evaluation) -> None:
     from fedsyn.evaluation.report.evaluations import sections
     from fedsyn.evaluation.report.tables import Table
 
-    out_console.print(sentence(found.sentence()), highlight=False)
-    pieces = [piece for section in sections(found) for piece in section.pieces]
+    out_console.print(sentence(evaluation.sentence()), highlight=False)
+    pieces = [piece for section in sections(evaluation) for piece in section.pieces]
     for table in (piece for piece in pieces if isinstance(piece, Table) and not piece.folded):
         left = len(table.rows) - _SHOWN_ROWS
         more = f"and {counted(left, 'row')} more; --out writes all" if left > 0 else None
@@ -249,5 +251,5 @@ def _show(found: Evaluation) -> None:
         for row in table.rows[:_SHOWN_ROWS]:
             shown.add_row(*row[: table.narrow])
         out_console.print(shown)
-    if not found.PUBLIC:
+    if not evaluation.PUBLIC:
         out_console.print("Computed from real rows without noise: not for publication.", highlight=False)

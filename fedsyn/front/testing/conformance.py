@@ -125,8 +125,8 @@ def mechanism_checks(
     Checks of one table share its runs, so they are fastest one after the other in one process.
     """
     strategy_class(name), client_class(name)
-    given = awkward_names() if tables is None else tables
-    all_tables = [awkward_table(table) if isinstance(table, str) else table for table in given]
+    chosen = awkward_names() if tables is None else tables
+    all_tables = [awkward_table(table) if isinstance(table, str) else table for table in chosen]
     for number, table in enumerate(all_tables):
         yield from checks_on(Bench(name, table, options), (ONCE if number == 0 else ()) + PER_TABLE)
 
@@ -183,11 +183,11 @@ def _by_tables(seen: Seen) -> Iterator[tuple[tuple[str, ...], str]]:
     Several settings of one check are only counted.
     """
     for tables in dict.fromkeys(map(tuple, seen.values())):
-        titles = [title for title, own in seen.items() if tuple(own) == tables]
+        titles = [title for title, shared in seen.items() if tuple(shared) == tables]
         yield (
             tables,
             ", ".join(
-                own[0] if len(own := list(group)) == 1 else f"{name} ({len(own)} settings)"
+                settings[0] if len(settings := list(group)) == 1 else f"{name} ({len(settings)} settings)"
                 for name, group in itertools.groupby(titles, lambda title: title.partition(" (")[0])
             ),
         )

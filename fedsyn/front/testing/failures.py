@@ -47,6 +47,6 @@ def described(error: BaseException) -> str:
     The place is in the author's code, or the nearest to it.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or list(frames)
-    where = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+    author_frames = [frame for frame in frames if "site-packages" not in frame.filename] or list(frames)
+    where = f" at {author_frames[-1].filename}:{author_frames[-1].lineno}" if author_frames else ""
     return f"{type(error).__name__}{f': {error}' if str(error) else ''}{where}"

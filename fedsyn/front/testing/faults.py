@@ -47,15 +47,15 @@ class ScriptedGrid(InProcessGrid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         waiting = list(messages)
         replies = super().send_and_receive(waiting[::-1] if self._reverse else waiting, timeout=None)
-        kept = []
+        delivered = []
         for reply in replies:
             partition = reply.metadata.src_node_id - 1
             earlier = self._answered[partition] = self._answered.get(partition, -1) + 1
             fault = self._faults.get(partition)
             changed: Message | None = reply if fault is None else fault(reply, earlier)
             if changed is not None:
-                kept.append(changed)
-        return kept
+                delivered.append(changed)
+        return delivered
 
 
 def vanish(after: int) -> Fault:

@@ -125,7 +125,7 @@ def watched_grid(
             schema_hash,
             WatchedRandomness(config.runtime.seed, tape),
             json.loads(text) if text else {},
-            save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
+            save=lambda state: write_state(context, json.dumps(state, separators=(",", ":"))),
             pooled=pooled,
             identities=lambda: simulated_identities(partition, clients),
         )
@@ -144,18 +144,20 @@ def _watch(client: TableClient, partition: int, tape: Tape) -> None:
     The exact part of a sum is put there, too.
     """
     parts: list[Contribution] = []
-    marked = {name for base in type(client).__mro__ for name, made in vars(base).items() if hasattr(made, "answers")}
+    marked = {
+        name for base in type(client).__mro__ for name, member in vars(base).items() if hasattr(member, "answers")
+    }
     for name in marked:
         setattr(client, name, _keeping(getattr(client, name), parts))
     answer = client.fit
 
     def fit(parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
-        given = tuple(np.array(array) for array in parameters)
+        request_arrays = tuple(np.array(array) for array in parameters)
         reply_arrays, examples, metrics = answer(parameters, config)
         reply = {**json.loads(metrics[ANSWER]), "num_examples": examples}
         envelope = json.loads(config[ENVELOPE])
         part = parts[-1] if parts else None
-        tape.exchanges.append(TapedExchange(partition, envelope, given, tuple(reply_arrays), reply, part))
+        tape.exchanges.append(TapedExchange(partition, envelope, request_arrays, tuple(reply_arrays), reply, part))
         return reply_arrays, examples, metrics
 
     client.fit = fit  # type: ignore[method-assign]

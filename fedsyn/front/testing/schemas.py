@@ -70,9 +70,9 @@ def awkward_names() -> list[str]:
 
 @cache
 def _descriptions() -> dict[str, Any]:
-    found = yamlio.read_mapping(Path(__file__).with_name("tables.yaml"))
+    descriptions = yamlio.read_mapping(Path(__file__).with_name("tables.yaml"))
     sixty = {f"c{i:02d}": {"kind": "categorical", "categories": list(range(2 + i % 3))} for i in range(60)}
-    found["sixty_columns"]["schema"] = {"columns": sixty, "label": "c59"}
-    many = found["more_categories_than_rows"]["schema"]["columns"]["code"]
+    descriptions["sixty_columns"]["schema"] = {"columns": sixty, "label": "c59"}
+    many = descriptions["more_categories_than_rows"]["schema"]["columns"]["code"]
     many["categories"] = [f"item {i}" for i in range(300)]
-    return found
+    return descriptions

@@ -89,8 +89,8 @@ def _configurations(bench: Bench) -> Iterator[RunConfig]:
     ]
     nodes = [{"aggregation": t, "privacy": {"client_sizes": p}} for t, p in product(trusts, ("public", "private"))]
     options = [{**(bench.options or {}), **change} for change in _changes(bench.contract.Options)]
-    given: list[tuple[Any, Any]] = [(bench.options, node) for node in nodes] + [(option, {}) for option in options]
-    for option, node in given:
+    choices: list[tuple[Any, Any]] = [(bench.options, node) for node in nodes] + [(option, {}) for option in options]
+    for option, node in choices:
         try:
             yield config_of(bench.name, clients, option, **node)
         except ConfigError:

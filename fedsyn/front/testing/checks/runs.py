@@ -45,11 +45,12 @@ def ledgers_hold(outcome: Outcome) -> None:
     ledger = outcome.strategy.ledger
     ledger_holds(ledger, outcome.config, "the server's ledger")
     assert ledger.releases, "the server's ledger is empty: a run that releases nothing cannot learn anything"
+    # What the server accounts for bounds what each client releases, name by name.
     accounted, promised = _rho_by_name(ledger.releases), _sensitivity_by_name(ledger.releases)
-    for partition, own in sorted(outcome.ledgers.items()):
-        ledger_holds(own, outcome.config, f"the ledger of client {partition}")
+    for partition, client_ledger in sorted(outcome.ledgers.items()):
+        ledger_holds(client_ledger, outcome.config, f"the ledger of client {partition}")
         # A promise is for a sum that the others' replies decide upon; what a client drew itself has left it.
-        drawn = [release for release in own.releases if release.noise_by == own.noise_by]
+        drawn = [release for release in client_ledger.releases if release.noise_by == client_ledger.noise_by]
         for name, spent in _rho_by_name(drawn).items():
             held = accounted.get(name, 0.0)
             assert spent <= held * (1 + 1e-9), (
@@ -66,14 +67,14 @@ def _rho_by_name(releases: Sequence[Release]) -> dict[str, float]:
     named: dict[str, list[Release]] = {}
     for release in releases:
         named.setdefault(release.name, []).append(release)
-    return {name: of_the_worst(found, [release.rho for release in found]) for name, found in named.items()}
+    return {name: of_the_worst(group, [release.rho for release in group]) for name, group in named.items()}
 
 
 def _sensitivity_by_name(releases: Sequence[Release]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for release in releases:
-        found[release.name] = max(release.sensitivity, found.get(release.name, 0.0))
-    return found
+        largest[release.name] = max(release.sensitivity, largest.get(release.name, 0.0))
+    return largest
 
 
 def ledger_holds(ledger: Ledger, config: RunConfig, whose: str) -> None:
@@ -144,11 +145,11 @@ def _before_the_end(bench: Bench, *replies: int) -> list[int]:
     They are those among `replies` for which the ordinary run does so. Raises `Skipped` if there are
     none.
     """
-    asked = bench.replies_of(0)
-    found = [after for after in replies if after < asked]
-    if not found:
-        raise Skipped(f"clients are asked {asked} time(s) only")
-    return found
+    requests = bench.replies_of(0)
+    counts = [after for after in replies if after < requests]
+    if not counts:
+        raise Skipped(f"clients are asked {requests} time(s) only")
+    return counts
 
 
 def check_everyone_vanishes(bench: Bench) -> None:
