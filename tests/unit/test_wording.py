@@ -33,25 +33,11 @@ FIRST_LINES = {
 }
 #: What there still is of each, by folder. A count is only ever lowered.
 KNOWN: dict[str, dict[str, int]] = {
-    "clients": {"openers": 15, "long": 117, "names": 1},
-    "fedsyn": {"openers": 16, "long": 53, "names": 6},
-    "fedsyn/aggregation": {"openers": 31, "long": 86, "names": 6},
-    "fedsyn/crypto": {"names": 8},
-    "fedsyn/deploy": {"openers": 22, "long": 46, "names": 3},
-    "fedsyn/evaluation": {"openers": 82, "long": 248, "names": 31},
-    "fedsyn/flower": {"openers": 33, "long": 104, "names": 11},
-    "fedsyn/front": {"openers": 59, "long": 205, "names": 20},
-    "fedsyn/keys": {"names": 3},
-    "fedsyn/ledgers": {},
-    "fedsyn/node": {"openers": 26, "long": 63, "names": 2},
+    "clients": {"names": 1},
+    "fedsyn/front": {"long": 1},
     "fedsyn/plugins": {"long": 1},
     "fedsyn/privacy": {"names": 2},
-    "fedsyn/protocol": {"openers": 56, "long": 176, "names": 12},
-    "fedsyn/runs": {"openers": 45, "long": 150, "names": 21},
-    "fedsyn/stores": {"openers": 59, "long": 159, "names": 21},
-    "fedsyn/sweep": {"openers": 11, "long": 35},
-    "fedsyn/wire": {"openers": 17, "long": 35, "names": 1},
-    "strategies": {"openers": 15, "long": 119, "names": 2},
+    "strategies": {"names": 2},
 }
 ANYWHERE = {
     "At which.": r"\bAt which\.",
