@@ -227,7 +227,6 @@ def seen_links(
         moments: of columns of numbers.
     """
     domain = effects.domain
-    # Each column's order, and the few groups in which links are compared.
     orders = {name: _order(effects, name, schema) for name in domain}
     few = {name: _few(effects, name, at) for name, at in orders.items()}
     # The released sketches of pairs, with their distances shrunk together.
@@ -237,14 +236,9 @@ def seen_links(
     view, links = ModelView(effects.model), list[SeenLink]()  # type: ignore[arg-type]
     least, grouped = list[float](), set[str]()
     for pair in pairs:
-        # Counts come before a sketch; a pair with neither was not looked at.
         pair_groups = few[pair[0]], few[pair[1]]
-        look: _Measured | _Sketched
-        if effects.is_measured(pair):
-            look = _Measured(effects, pair, pair_groups)
-        elif pair in sketched:
-            look = _Sketched(effects, pair, sketched[pair], apart[pair])
-        else:
+        look = _look(effects, pair, pair_groups, sketched, apart)
+        if look is None:
             continue
         grouped.update(_joined(pair, look.groups, schema))
         most, shown = max(1.0, float(min(map(max, pair_groups)))), _shown(effects, pair, look.groups, pair_groups)
@@ -269,7 +263,6 @@ def seen_links(
         seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(table_squared / most))
         link = SeenLink(pair, round(seen, 3), round(now, 3), round(share, 3), round(spread, 3))
         links.append(_worse(link, moments))
-    # The weakest link that half of the looks would have seen, and columns with joined values.
     limit = max(LEAST_LINK, float(np.median(least))) if least else 1.0
     links.sort(key=lambda link: -link.judged().loss)
     joined = tuple(name for name in domain if name in grouped)
@@ -277,6 +270,18 @@ def seen_links(
     columns = {} if schema is None else schema.columns
     orderless = tuple(n for n in joined if n not in scored and len(getattr(columns[n], "categories", ())) > 2)
     return SeenLinks(tuple(links), len(pairs), len(least), round(limit, 3), joined, orderless)
+
+
+def _look(
+    effects: Effects, pair: Clique, few: Groups, sketched: Mapping[Clique, SketchError], apart: Mapping[Clique, float]
+) -> _Measured | _Sketched | None:
+    """Returns the counts of a pair, or else its sketch.
+
+    None where nobody looked at the pair.
+    """
+    if effects.is_measured(pair):
+        return _Measured(effects, pair, few)
+    return _Sketched(effects, pair, sketched[pair], apart[pair]) if pair in sketched else None
 
 
 def _worse(link: SeenLink, moments: Mapping[str, SeenMoments]) -> SeenLink:

@@ -298,7 +298,6 @@ def compare_tables(
     for name, table in (("real", real), ("synthetic", synthetic)):
         if len(table) == 0:
             raise DataError(f"the {name} table has no rows to compare")
-    # Rules that bound the work; the result lists them.
     label = schema.label if label is None else label
     rules = [f"Not judged, because constraints compute them: {', '.join(schema.derived)}."] if schema.derived else []
     sizes = (len(real), len(synthetic), 0 if holdout is None else len(holdout))
@@ -307,7 +306,6 @@ def compare_tables(
     real, synthetic = sample_rows(real, MOST_ROWS, rng), sample_rows(synthetic, MOST_ROWS, rng)
     order = rng.permutation(len(real))
     halves = real[order[: len(real) // 2]], real[order[len(real) // 2 :]]
-    # The four comparisons; prediction and attack may be missing.
     columns, marginals = _columns(schema, real, synthetic, moments)
     pairs, pair_rules = _pairs(schema, (real, synthetic), marginals, label, rng)
     missing: dict[str, str] = {}
