@@ -58,7 +58,7 @@ from fedsyn.aggregation.secagg.facts import (
     SumFacts,
     committee_of,
 )
-from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established, SetupServer, Step
+from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established, SetupServer, StageRequest
 from fedsyn.capabilities import SECAGG
 from fedsyn.errors import ConfigError, ProtocolError, RunError, refuse
 from fedsyn.privacy import DistributedNoise
@@ -298,7 +298,7 @@ class SecureAggregation(Aggregation):
             everyone = tuple(k for k in everyone if k not in outcome)
         raise SecureSumAborted("no committee could be set up: its members do not deal keys")
 
-    def _is_enough(self, step: Step, whole: ServerSum, everyone: tuple[int, ...]) -> Enough:
+    def _is_enough(self, step: StageRequest, whole: ServerSum, everyone: tuple[int, ...]) -> Enough:
         """Returns whether some replies can lead to a setup for a sum.
 
         This setup, or the next without those that are missing.

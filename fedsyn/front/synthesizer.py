@@ -594,7 +594,9 @@ def tables_of(tables: Any) -> pd.DataFrame | Sequence[pd.DataFrame] | None:
 
 
 def schema_of(source: Any) -> Schema:
-    """Returns a schema from a Schema, its plain data or its file's path.
+    """Returns a schema, from a Schema, plain data, or a file.
+
+    The file is named by its path.
 
     Raises:
         SchemaError: something else, or a schema that cannot be.

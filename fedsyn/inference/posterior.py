@@ -42,7 +42,7 @@ from fedsyn.inference.junction_tree import axes_of
 from fedsyn.inference.measurements import Evidence, LeastSquares, MeasuredGrid, Measurement, impossible, merge
 from fedsyn.inference.model import Model
 from fedsyn.inference.other_models import AnyModel
-from fedsyn.inference.solvers import Descent, Problem
+from fedsyn.inference.solvers import MirrorDescent, Problem
 from fedsyn.randomness import RandomSource
 
 
@@ -234,7 +234,7 @@ class Posterior:
         held, given = Held(self._grids, aims, one_way), aims
         # What is asked for agrees, so a fit meets it whatever the weights: equal ones are met in the fewest steps.
         even = np.ones_like(compiled.scale)
-        descent = Descent(Problem(compiled.calibrator, self._target(given), even, seen=compiled.seen), start)
+        descent = MirrorDescent(Problem(compiled.calibrator, self._target(given), even, seen=compiled.seen), start)
         descent.descend(_ITERATIONS)
         for _ in range(_STEPS):
             given = held.corrected(given, self._counts())

@@ -263,7 +263,7 @@ def _stalled(history: list[float], tolerance: float) -> bool:
     return before - after <= tolerance * after
 
 
-class Descent:
+class MirrorDescent:
     """State of accelerated Bregman proximal gradient.
 
     Models z, and the average x that carries the guarantee.
@@ -394,7 +394,7 @@ def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance:
     steps that bring z close to x's loss. A step is accepted by the curvature met on it, which for a quadratic loss is
     the usual upper bound without its cancellation. Momentum restarts when f(x) rises.
     """
-    state = Descent(problem, theta)
+    state = MirrorDescent(problem, theta)
     history = [state.loss_x]
     plain = min(_PLAIN_STEPS, iterations // 5)
     converged = state.curvature == 0

@@ -1,4 +1,6 @@
-"""The mechanisms' two halves and the partitioners, under one name wherever their folders lie.
+"""Both halves of mechanisms and the partitioners, under one name.
+
+Wherever their folders lie.
 
 `strategies`, `clients` and `partitioners` are folders at the root of the repository, so that `flwr run .` ships them as
 they are. In a wheel they lie in here: a Flower user has folders of these names, and must not find ours in their place.

@@ -61,11 +61,10 @@ def run(
     """Runs a configuration on its engine; returns the metrics.
 
     Args:
-        config: the configuration.
+        config: what to run.
         out: the run directory; made if it does not exist.
         progress: called with the record of each finished round.
-        table: a simulation's rows, in place of `data.source`: one table, or a list with one of each client (which
-            `federation.partition: native` keeps apart).
+        table: a simulation's rows, in place of `data.source`: one table, or a list (of `partition: native` clients).
         schema: what describes them, in place of `data.schema`.
         full_page: compare a simulation's table with the real rows, and draw charts (see `fedsyn.runs.finish.finish`).
 
@@ -92,13 +91,11 @@ def run(
                 resumed.require_same(config, prepared.schema, out)
                 if has_finished(out):
                     return brought_to_its_end(out)
-            # A deployment is served and finished by its ServerApp.
-            if config.runtime.engine == "deployment":
+            if config.runtime.engine == "deployment":  # its ServerApp serves and finishes
                 superlink = superlink_of(config)
                 if resumed is None:
                     _clear(config, out)
                 return run_elsewhere(config, prepared, out, superlink, progress, resumed)
-            # A simulation is served and finished here.
             config = config if table is not None else with_layout(config, prepared.schema)
             log.info("%s, holders: %d, into %s", config.mechanism.name, prepared.clients, out)
             with simulation_grid(config, prepared) as grid:

@@ -14,7 +14,7 @@ import fedsyn.selection.views as distances
 import fedsyn.table.counting.marginals as marginals
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate
-from fedsyn.inference.extension import Extension
+from fedsyn.inference.growth import Extension
 from fedsyn.inference.junction_tree import (
     Axes,
     adjacency_of,

@@ -34,8 +34,6 @@ FIRST_LINES = {
 #: What there still is of each, by folder. A count is only ever lowered.
 KNOWN: dict[str, dict[str, int]] = {
     "clients": {"names": 1},
-    "fedsyn/front": {"long": 1},
-    "fedsyn/plugins": {"long": 1},
     "fedsyn/privacy": {"names": 2},
     "strategies": {"names": 2},
 }

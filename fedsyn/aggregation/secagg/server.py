@@ -48,7 +48,7 @@ Replies = Mapping[int, wire.Arrays]
 
 
 @dataclass(frozen=True)
-class Step:
+class StageRequest:
     """One exchange of a setup or a sum.
 
     It says who is asked what, and is sent the replies by partition.
@@ -148,7 +148,7 @@ class SetupServer:
         self._publics: dict[int, bytes] = {}
         self._signed: dict[int, bytes] = {}
 
-    def steps(self) -> Generator[Step, Replies, Established | list[int]]:
+    def steps(self) -> Generator[StageRequest, Replies, Established | list[int]]:
         """Runs both exchanges.
 
         Returns the setup, or the partitions without which it has to be tried again.
@@ -157,7 +157,7 @@ class SetupServer:
             SecureSumAborted: if too few are left for a setup.
         """
         clients, fewest = self.setup.clients, self.setup.fewest
-        enrolled = yield Step(ENROL, [], {k: [] for k in clients}, lambda replied: len(replied) >= fewest)
+        enrolled = yield StageRequest(ENROL, [], {k: [] for k in clients}, lambda replied: len(replied) >= fewest)
         committee = self._enrolled(enrolled)
         places = [int(i) for i in committee.places]
         common = [
@@ -167,7 +167,7 @@ class SetupServer:
         if self.setup.is_malicious:
             common.append(wire.table([self._signed[i] for i in places], SIGNATURE))
         members = {clients[i]: list[Any]() for i in committee.members}
-        dealt = yield Step(DEAL, common, members, lambda replied: len(replied) >= committee.dealers)
+        dealt = yield StageRequest(DEAL, common, members, lambda replied: len(replied) >= committee.dealers)
         return self._dealt(committee, dealt)
 
     def _enrolled(self, replies: Replies) -> Committee:
@@ -266,7 +266,7 @@ class CommitteeSumServer:
         self._committee = facts.committee
         self._clients = facts.committee.setup.clients
 
-    def steps(self) -> Generator[Step, Replies, tuple[npt.NDArray[np.uint64], tuple[int, ...]]]:
+    def steps(self) -> Generator[StageRequest, Replies, tuple[npt.NDArray[np.uint64], tuple[int, ...]]]:
         """Runs the exchanges of a sum.
 
         Returns the (length,) sum modulo 2^64 over the contributors, and their partitions, ascending.
@@ -281,7 +281,7 @@ class CommitteeSumServer:
         if self._committee.setup.is_malicious:
             common.append(established.signatures[facts.epoch, facts.present])
         messages = {self._clients[i]: list[Any]() for i in np.flatnonzero(facts.asked)}
-        self._masked((yield Step(MASKED, common, messages, lambda replied: len(replied) >= facts.fewest)))
+        self._masked((yield StageRequest(MASKED, common, messages, lambda replied: len(replied) >= facts.fewest)))
 
         contributors = np.zeros(len(self._clients), bool)
         contributors[list(self._nonces)] = True
@@ -300,7 +300,7 @@ class CommitteeSumServer:
         self._unmask_gone()
         return self._total, tuple(self._clients[i] for i in sorted(self._nonces))
 
-    def _step(self, stage: str, common: wire.Arrays, enough: Callable[[Collection[int]], bool]) -> Step:
+    def _step(self, stage: str, common: wire.Arrays, enough: Callable[[Collection[int]], bool]) -> StageRequest:
         """Asks the present members.
 
         Each gets the sealed shares for the keys of those that are gone.
@@ -309,7 +309,7 @@ class CommitteeSumServer:
         flags = np.zeros(len(self._committee.members), bool)
         flags[gone] = True
         each = {self._partition(seat): [established.sealed[epoch, gone, seat]] for seat in sorted(self._asked)}
-        return Step(stage, [*common, wire.write_flags(flags), established.keys[epoch, gone]], each, enough)
+        return StageRequest(stage, [*common, wire.write_flags(flags), established.keys[epoch, gone]], each, enough)
 
     def _wanted(self) -> set[int]:
         """Returns seats of lost members whose key is still unknown."""

@@ -16,7 +16,7 @@ from fedsyn.inference.estimation import Compiled
 from fedsyn.inference.junction_tree import axes_of
 from fedsyn.inference.measurements import LeastSquares, MeasuredGrid, merge
 from fedsyn.inference.posterior import Held, nearest_counts, on_grids
-from fedsyn.inference.solvers import Descent, Problem
+from fedsyn.inference.solvers import MirrorDescent, Problem
 from fedsyn.table.schema import Schema
 
 DOMAIN = Domain(("a", "b", "c"), (4, 2, 3))
@@ -339,7 +339,7 @@ def test_a_descent_that_is_aimed_elsewhere_ends_where_a_fit_of_its_own_does() ->
     compiled = Compiled(DOMAIN, first, 1000.0)
     target = compiled.target(m.values for m in first)
     problem = Problem(compiled.calibrator, target, compiled.scale, seen=compiled.seen)
-    descent = Descent(problem, compiled.potentials(None))
+    descent = MirrorDescent(problem, compiled.potentials(None))
     for given in (first, other):
         descent.aim(compiled.target(m.values for m in given))
         descent.descend(400)
