@@ -45,7 +45,7 @@ class MechanismEntry:
 
 
 def _own_mechanisms() -> dict[str, MechanismEntry]:
-    """Return this repository's mechanisms, from the table beside this module."""
+    """Returns this repository's mechanisms, from the table beside this module."""
     table = yamlio.read_mapping(Path(__file__).with_name("mechanisms.yaml"))
     paths = {"strategy": "fedsyn.plugins.strategies.", "client": "fedsyn.plugins.clients."}
     return {

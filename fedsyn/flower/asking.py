@@ -42,10 +42,10 @@ class NodeGrid(Protocol):
     """The methods of a Grid that a run uses."""
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the nodes that are connected."""
+        """Returns the nodes that are connected."""
 
     def ask(self, envelope: Envelope, requests: Requests, timeout: float) -> Iterator[Answer | Refusal]:
-        """Ask some nodes.
+        """Asks some nodes.
 
         Args:
             envelope: of the request, for its name and round.
@@ -100,7 +100,7 @@ class MessageGrid:
     def _delivered(
         self, envelope: Envelope, block: list[tuple[int, DirectRequest]], timeout: float
     ) -> dict[int, Message]:
-        """Return the first reply of each node."""
+        """Returns the first reply of each node."""
         group, replies = str(envelope.round), dict[int, Message]()
         messages = [self.new_message(content, node, group, timeout) for node, content in _contents(block)]
         for reply in self.send_and_receive(messages, timeout=timeout) if messages else ():
@@ -110,7 +110,7 @@ class MessageGrid:
     def silence(self, node: int, request: str, timeout: float, error: Message | None) -> Refusal:
         """Returns why a node gave no reply.
 
-        `error`: Flower's word that none will come, if it said so.
+        `error` is Flower's word that none will come, if it said so.
         """
         if error is not None:
             return Refusal(Kind.OFFLINE, f"the SuperLink does not reach the client's node for '{request}'")

@@ -96,7 +96,7 @@ class Control:
     def at(cls, address: str, root_certificates: str | None) -> Control:
         """Returns the API at HOST:PORT.
 
-        `root_certificates`: PEM of its certificate's authority, None without TLS.
+        `root_certificates` is the PEM of its certificate's authority, None without TLS.
         """
         client = private.ControlHttpClient.from_server_address(
             server_address=address,
@@ -176,7 +176,7 @@ class Control:
     def state(self, run: str) -> RunState | None:
         """Returns what became of a run.
 
-        None where the SuperLink knows no such run.
+        None means that the SuperLink knows no such run.
         """
         try:
             answer = self._call(lambda: self._client.ListRuns(private.ListRunsRequest(run_id=int(run))))
@@ -192,7 +192,7 @@ class Control:
     def log(self, run: str) -> str:
         """Returns everything that a finished run has logged.
 
-        Empty where there is no such run.
+        The text is empty where there is no such run.
         """
         parts = list[str]()
         with contextlib.suppress(_UnknownRun):
@@ -200,7 +200,7 @@ class Control:
         return "".join(parts)
 
     def follow(self, run: str, write: Callable[[str], None]) -> None:
-        """Yields what a run logs, piece by piece, until it ends."""
+        """Writes what a run logs, piece by piece, until it ends."""
 
         def read() -> None:
             for part in self._client.StreamLogs(private.StreamLogsRequest(run_id=int(run))):

@@ -57,7 +57,7 @@ class TableApp(ClientApp):
     def direct(self) -> ClientFn | None:
         """Function that makes a node's client.
 
-        None unless the bridge alone stands between a message and the client.
+        None means that more than the bridge stands between a message and the client.
         """
         return self._client_fn if self._bare and self._lifespan is self._untouched else None
 
@@ -166,7 +166,7 @@ def chunks(items: Iterable[Any], length: int) -> Iterator[list[Any]]:
 def _sent(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Returns the array as the other side would read it.
 
-    A copy in C order, or in Fortran's where it is only that.
+    It is a copy in C order, or in Fortran's where it is only that.
     """
     array = np.asarray(array)
     if array.dtype.hasobject:

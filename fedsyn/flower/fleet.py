@@ -1,6 +1,6 @@
 """A node's connection to a SuperLink.
 
-Flower's Fleet API, in a loop of our own.
+It uses Flower's Fleet API in a loop of our own.
 
 `flower-supernode` unpacks the submitted app and starts a Python process on it for every message; it sleeps three
 seconds between polls and half a second before it sends a reply. This loop neither unpacks nor runs an app: it takes a
@@ -202,7 +202,7 @@ class Fleet:
     def is_running(self, run: int) -> bool:
         """Returns whether a run goes on, by the SuperLink's word.
 
-        From within `answer` only.
+        It may be called from within `answer` only.
         """
         try:
             self._client.GetRun(GetRunRequest(node=Node(node_id=self._node), run_id=run))

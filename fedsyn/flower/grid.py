@@ -28,7 +28,7 @@ State = tuple[str | None, RecordDict]  # of a node: its client's text, and whate
 class Contexts(Mapping[int, Context]):
     """The context of each node by node id.
 
-    Made when first used; a node's state is all that is kept of it.
+    A context is made when first used; a node's state is all that is kept of it.
 
     Args:
         nodes: node configuration of each node; node ids are 1, 2, ...
@@ -84,7 +84,7 @@ def state_of(context: Context) -> State:
 class InProcessGrid(MessageGrid, Grid):
     """A Grid that calls the ClientApp directly.
 
-    One node after the other, each with a Context of its own.
+    It calls one node after the other, each with a Context of its own.
 
     What makes it equal to a real Grid: a node never sees objects of the server or of another node (records are
     copied), an exception in a client becomes an error reply, and a reply that takes longer than the timeout is late
@@ -115,13 +115,13 @@ class InProcessGrid(MessageGrid, Grid):
         self._direct = direct
 
     def close(self) -> None:
-        """End what the grid has started; here there is nothing."""
+        """Ends what the grid has started; here there is nothing."""
 
     @property
     def at_once(self) -> int | None:
         """Number of nodes whose messages are in memory at once.
 
-        None where a subclass delivers them in its own way.
+        None means that a subclass delivers them in its own way.
         """
         return _AT_ONCE if type(self).send_and_receive is InProcessGrid.send_and_receive else None
 
@@ -192,7 +192,7 @@ class InProcessGrid(MessageGrid, Grid):
     def contexts(self) -> Mapping[int, Context]:
         """Each node's Context by node id, with its client's state.
 
-        To look at, not to change.
+        They are to look at, not to change.
         """
         return self._contexts
 

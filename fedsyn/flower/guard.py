@@ -1,6 +1,6 @@
 """Bounds on what a stranger may use of the SuperLink.
 
-Connections, bytes and seconds, before anything of Flower's is asked.
+Connections, bytes and seconds are bounded before anything of Flower's is asked.
 
 Flower reads a request's body whole, and parses it, before it looks at the signature; uvicorn bounds neither headers nor
 bodies, and waits for both as long as it takes. Here
@@ -356,7 +356,7 @@ class Bodies:
 def _announced(scope: Scope) -> int | None:
     """Returns the announced length of a body.
 
-    None where it comes in chunks. Uvicorn has refused what is not a number.
+    None means that it comes in chunks. Uvicorn has refused what is not a number.
     """
     headers = dict(scope.get("headers", ()))
     if b"transfer-encoding" in headers:
@@ -367,7 +367,7 @@ def _announced(scope: Scope) -> int | None:
 def known_node(scope: Scope) -> bool:
     """Returns whether a node that the SuperLink knows signed a request.
 
-    By Flower's own rule.
+    It applies Flower's own rule.
     """
     from base64 import b64decode
 

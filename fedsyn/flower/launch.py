@@ -25,9 +25,9 @@ from fedsyn.version import installing
 
 @contextmanager
 def app_folder() -> Iterator[Path]:
-    """Returns the folder of the Flower app to submit.
+    """Yields the folder of the Flower app to submit.
 
-    The checkout, or, for an installed fedsyn, a folder made from its packages.
+    It is the checkout or, for an installed fedsyn, a folder made from its packages.
     """
     root = Path(__file__).resolve().parents[2]
     if (root / "pyproject.toml").is_file():
@@ -131,7 +131,7 @@ def tool(name: str) -> str:
 def environment() -> dict[str, str]:
     """Returns this process' environment, in which Flower finds its helpers.
 
-    That it phones nobody stands there already.
+    The settings that keep Flower from phoning home stand there already.
     """
     variables = dict(os.environ)
     variables["RAY_USAGE_STATS_ENABLED"] = "0"

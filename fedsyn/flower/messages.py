@@ -32,7 +32,7 @@ _FORM = "numpy.ndarray"
 def pack(arrays: ArrayRecord, scalars: Mapping[str, Any]) -> RecordDict:
     """Returns a request's content.
 
-    The arrays of a shared record, and a mapping of its own.
+    It has the arrays of a shared record, and a mapping of its own.
     """
     return RecordDict({"arrays": arrays, "config": ConfigRecord(dict(scalars))})
 
@@ -69,7 +69,7 @@ def _read_array(array: Array) -> npt.NDArray[Any]:
 def content_bytes(content: RecordDict) -> int:
     """Returns the bytes of a payload.
 
-    Array data, and the text of keys and scalars.
+    It counts array data, and the text of keys and scalars.
     """
     total = 0
     for record in content.values():

@@ -35,7 +35,7 @@ def require_known() -> None:
 def why_not(installed: str | None) -> str | None:
     """Returns what to say of a Flower version, and to type.
 
-    None for one that is known.
+    None means that the version is known.
     """
     numbers = re.match(r"(\d+)\.(\d+)", installed or "")
     if numbers is not None and (int(numbers[1]), int(numbers[2])) in KNOWN:

@@ -129,7 +129,7 @@ class PatientGrid(MessageGrid, Grid):
         self._again.add(node)
 
     def silence(self, node: int, request: str, timeout: float, error: Message | None = None) -> Refusal:
-        """Return why a node's reply to the last request is missing."""
+        """Returns why a node's reply to the last request is missing."""
         if node in self._offline or error is not None:
             return Refusal(Kind.OFFLINE, f"the SuperLink lost the client's node before it replied to '{request}'")
         sentence = f"the client's node is connected, and did not reply to '{request}' within {timeout:g} s"

@@ -108,5 +108,5 @@ def name_message(message: Any, message_id: str) -> None:
 
 
 def runtime_client(grid: Any) -> Any:
-    """Return the client behind a deployment's Grid, whose calls wait for nothing."""
+    """Returns the client behind a deployment's Grid, whose calls wait for nothing."""
     return grid._runtime_client

@@ -1,6 +1,6 @@
 """A Ray cluster, already running or started here.
 
-Connecting, shipping work, machines that are lost.
+It connects, ships work, and notices machines that are lost.
 
 This is the only module that imports Ray, and it does so when a cluster is asked for.
 """
@@ -45,7 +45,7 @@ class Needs:
     def how_many(self, machine: Mapping[str, float]) -> int:
         """Returns how many such tasks a machine can run at once.
 
-        With these resources.
+        A task needs these resources.
         """
         number = machine.get("CPU", 0.0) / self.cpus
         return int(number if self.memory is None else min(number, machine.get("memory", 0.0) / (self.memory * _GB)))
@@ -144,7 +144,7 @@ class Cluster:
     def some_of(self, references: Iterable[Any], needs: Iterable[Needs]) -> list[Any]:
         """Waits until some of the tasks have ended, and returns them.
 
-        `needs`: the resources that they need.
+        `needs` are the resources that they need.
 
         Raises:
             RunError: for too long there has been no machine on which any of them could run.
@@ -193,7 +193,7 @@ class Cluster:
     def slots(self, needs: Needs) -> int:
         """Returns how many such tasks can run at once now.
 
-        At least 1.
+        It is at least 1.
         """
         return max(1, sum(needs.how_many(machine) for machine in self._machines()))
 

@@ -46,7 +46,7 @@ ENOUGH_SECONDS, ENOUGH_BYTES = 10.0, 64 * 2**20
 class _Chunk:
     """Requests that one task answers, and the first one's place.
 
-    (node id, request) each.
+    Each is a (node id, request).
 
     `losses`: how often such a task was lost.
     """
@@ -164,7 +164,7 @@ class RayGrid(InProcessGrid):
 def work(app: str, setup: str, payload: Any, chunk: bytes) -> bytes:
     """Answers a chunk's requests on a Ray worker, in order.
 
-    Until it is enough.
+    It stops after enough bytes or seconds.
 
     Args:
         app: 'module:attribute' of the ClientApp.

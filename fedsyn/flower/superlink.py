@@ -107,7 +107,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
 def allowed(path: str, client: tuple[str, int] | None, listen: str) -> bool:
     """Returns whether a caller may ask for a path.
 
-    Everybody for nodes' paths, this machine alone for all others.
+    Everybody may ask for nodes' paths, this machine alone for all others.
 
     This machine calls from a loopback address; where the SuperLink listens on one address alone, from that one.
 
@@ -149,7 +149,7 @@ async def _refuse(scope: Scope, send: Send, refused: RefusedRequest) -> None:
 def _listen(app: Any, **named: Any) -> None:
     """Serves Flower's app behind the gate.
 
-    However and whenever Flower made it; returns when the server has ended.
+    It does so however and whenever Flower made it, and returns when the server has ended.
     """
     app.add_middleware(Gate, listen=named["host"])  # the last one added is the first one asked
     guarded_run(app, **named)

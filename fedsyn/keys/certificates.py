@@ -46,7 +46,7 @@ class Credentials:
 
 
 def new_authority(name: str) -> Credentials:
-    """Make a CA's key and certificate."""
+    """Makes a CA's key and certificate."""
     key = ec.generate_private_key(ec.SECP384R1())
     names = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return _issued(key, f"{name} CA", 365 * CA_YEARS, [names], hashes.SHA384(), signs_certificates=True)
@@ -74,7 +74,7 @@ def new_link(authority: Credentials, name: str, hosts: Sequence[str]) -> Credent
 
 
 def new_pinned(name: str, host: str) -> Credentials:
-    """Make a party's or an operator's key and self-signed certificate.
+    """Makes a party's or an operator's key and self-signed certificate.
 
     Raises:
         ConfigError: if the name is not 1 to 64 printable characters, or `host` is neither a name nor an IP address.
@@ -106,17 +106,17 @@ def fingerprint(certificate: str) -> str:
 
 
 def expiry_of(certificate: str) -> float:
-    """Return when a certificate ends, seconds since 1970."""
+    """Returns when a certificate ends, seconds since 1970."""
     return _loaded(certificate).not_valid_after_utc.timestamp()
 
 
 def days_left(certificate: str) -> float:
-    """Return the days until a certificate ends; negative if it has ended."""
+    """Returns the days until a certificate ends; negative if it has ended."""
     return (expiry_of(certificate) - datetime.datetime.now(datetime.UTC).timestamp()) / 86400
 
 
 def name_of(certificate: str) -> str:
-    """Return the name that `fedsyn party keygen` was given."""
+    """Returns the name that `fedsyn party keygen` was given."""
     return str(_loaded(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
@@ -159,7 +159,7 @@ def is_signed(certificate: str, signature: bytes, message: bytes) -> bool:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split HOST:PORT. Raises ConfigError if a text is not of that form."""
+    """Splits HOST:PORT. Raises ConfigError if a text is not of that form."""
     try:
         host = host_of(address)
     except ValueError as error:

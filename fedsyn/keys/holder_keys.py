@@ -141,7 +141,7 @@ def replace_keys(
 
 
 def roster_text(identities: Mapping[int, str]) -> str:
-    """Write a roster as a file's text: partition id, public signing key."""
+    """Writes a roster as a file's text: partition id, public signing key."""
     head = "# Everybody's public signing keys by partition id, as this holder knows them. Compare them by telephone.\n"
     return head + "".join(f"{partition}: {key}\n" for partition, key in sorted(identities.items()))
 
@@ -167,7 +167,7 @@ def new_identity(path: Path, what: str = "identity") -> str:
 
 
 def load_operator_key(path: Path | str) -> Identity:
-    """Read the private key of an operator.
+    """Reads the private key of an operator.
 
     Raises:
         ConfigError: if there is no such file, others may read it, or `fedsyn operator-key` did not write it.

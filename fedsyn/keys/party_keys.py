@@ -30,7 +30,7 @@ TLS_KEY, CERTIFICATE, SEAL_KEY, CARD = "tls.key", "certificate.pem", "seal.key",
 
 
 def new_party(folder: Path, name: str, address: str) -> PartyCard:
-    """Make a party's folder, and return its card.
+    """Makes a party's folder, and returns its card.
 
     Raises:
         ConfigError: if one of the files exists, or the folder cannot be written.
@@ -49,7 +49,7 @@ def new_operator(folder: Path, name: str) -> None:
 
 
 def load_credentials(folder: Path) -> Credentials:
-    """Read the TLS key and certificate of a folder.
+    """Reads the TLS key and certificate of a folder.
 
     Raises:
         ConfigError: if they are missing, readable by others, or not a pair.

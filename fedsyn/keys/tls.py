@@ -72,7 +72,7 @@ def channel_to(address: str, certificate: str, credentials: Credentials) -> grpc
 
 
 def der(certificate: str) -> bytes:
-    """Return what is compared: the certificate, byte for byte."""
+    """Returns what is compared: the certificate, byte for byte."""
     try:
         return ssl.PEM_cert_to_DER_cert(certificate.strip())
     except ValueError:
@@ -80,7 +80,7 @@ def der(certificate: str) -> bytes:
 
 
 def peer_of(context: grpc.ServicerContext, pins: Mapping[bytes, str]) -> str:
-    """Return the caller's name, by the certificate that it has shown.
+    """Returns the caller's name, by the certificate that it has shown.
 
     Raises:
         ProtocolError: if that is not in `pins`, or the connection is not TLS 1.3.

@@ -1,6 +1,6 @@
 """A node's answer to one request.
 
-The one place where a holder's policy, ledger, memory and rows meet.
+It is the one place where a holder's policy, ledger, memory and rows meet.
 
 The order is the argument that a holder's promise holds, whoever the server is:
 
@@ -93,7 +93,7 @@ class Answering:
             return self._refused(error, facts)
 
     def end(self, runs: Iterable[str]) -> None:
-        """Runs that are over keep nothing from others any more.
+        """Frees what runs that are over have kept from others.
 
         What is remembered of them stays for a while: a run that failed may be resumed.
         """
@@ -154,7 +154,7 @@ class Answering:
     ) -> None:
         """Keeps what the run has to remember.
 
-        With the reply, if it is an answer: a refusal may be another one next time.
+        It keeps the reply, too, if that is an answer: a refusal may be another one next time.
         """
         memory.state, memory.head = state, account.head
         if not isinstance(answer_of(reply.scalars), Refusal):

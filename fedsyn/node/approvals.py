@@ -61,7 +61,7 @@ class ApprovalRecord(Node):
     def key(self) -> str:
         """The matter's name.
 
-        The run's, '@' (which no run's name has), and 16 digits of a hash of what is approved.
+        It is the run's name, '@' (which no run's name has), and 16 digits of a hash of what is approved.
         """
         return _key(self.subject, self.operator)
 
@@ -119,12 +119,12 @@ class Approvals:
         self._path(waiting[0].key).unlink(missing_ok=True)
 
     def entries(self) -> list[ApprovalRecord]:
-        """Return all matters, the oldest first; other files are left out."""
+        """Returns all matters, the oldest first; other files are left out."""
         records = (self._read(path) for path in sorted(self.folder.glob("*.json")))
         return sorted((entry for entry in records if entry is not None), key=lambda entry: entry.asked)
 
     def pending(self) -> list[ApprovalRecord]:
-        """Return the runs that wait for a decision, the oldest first."""
+        """Returns the runs that wait for a decision, the oldest first."""
         return [entry for entry in self.entries() if entry.state == "pending"]
 
     def find(self, name: str) -> ApprovalRecord:

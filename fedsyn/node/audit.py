@@ -43,7 +43,7 @@ class Audit:
 
         Texts are cut after 200 characters.
 
-        Of lines without a positive `rho` so many are written a minute; the next one says how many were `left_out`.
+        Only so many lines without a positive `rho` are written a minute; the next one says how many were `left_out`.
 
         Raises:
             TypeError: a fact that is no text, number or None: an array or a list could hold data.
@@ -75,7 +75,7 @@ class Audit:
     def _left_out(self) -> int | None:
         """Returns how many lines were left out since the last one.
 
-        None if this one is to be left out, too. Under the file's lock.
+        None means that this one is to be left out, too. The caller holds the file's lock.
 
         The count stands beside the log, since each request has a process of its own. Losing it costs a minute's limit.
         """

@@ -58,7 +58,7 @@ class WorkerProcess:
     def start(self) -> None:
         """Starts the worker and waits until it has read the table.
 
-        One that dies of it is started again later.
+        A worker that dies of it is started again later.
 
         Raises:
             ConfigError: what it said is wrong with the node's files, and no restart changes.
@@ -145,7 +145,7 @@ def _one_thread_each() -> dict[str, str]:
 def leaves_after(seconds: float) -> float:
     """Returns when a reply leaves that took so long.
 
-    After 0.1, 0.2, 0.4, ... s.
+    It leaves after 0.1, 0.2, 0.4, ... s.
 
     How long counting took depends on the rows, and whoever waits for a reply has a clock.
     """
@@ -178,7 +178,7 @@ class EarlierLife:
             pass
 
     def is_node(self, node: int) -> None:
-        """Keep the number that the SuperLink gave."""
+        """Keeps the number that the SuperLink gave."""
         self.node = node
         self.save()
 
@@ -211,7 +211,7 @@ class NodeConnection:
         self.fleet = Fleet(place, self.contact, self.life.is_node)
 
     def serve(self) -> None:
-        """Answer requests until it is told to end."""
+        """Answers requests until it is told to end."""
         if self.file.listen is not None:
             Pages(self.file.listen, pages_of(self.look))
             if self.file.listen.rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
@@ -226,7 +226,7 @@ class NodeConnection:
         self.fleet.stop()
 
     def answer(self, incoming: Incoming) -> Outgoing:
-        """Have the worker answer one request."""
+        """Has the worker answer one request."""
         start = time.monotonic()
         header = {
             "run": incoming.run,
@@ -246,7 +246,7 @@ class NodeConnection:
     def _ended(self, run: int) -> list[str]:
         """Returns the names of the runs that are over.
 
-        At another run's first request: they keep nothing reserved.
+        It is asked at another run's first request: runs that are over keep nothing reserved.
         """
         runs = self.life.runs
         if run in runs or run in self._seen:
@@ -272,14 +272,14 @@ class NodeConnection:
             self.life.save()
 
     def _count(self, reply: dict[str, Any], seconds: float) -> bool:
-        """Count a request by its outcome; return whether it was answered."""
+        """Counts a request by its outcome; returns whether it was answered."""
         self.seconds += seconds
         answered = not isinstance(answer_of(reply["scalars"]), Refusal)
         self.requests.count("failed" if reply.get("failed") else "answered" if answered else "refused")
         return answered
 
     def look(self) -> Health:
-        """Return how this node is."""
+        """Returns how this node is."""
         problems = [] if self.worker.ready else ["the worker is not ready: it reads the table, or cannot"]
         if not self.contact.connected:
             problems.append(self.contact.problem)
@@ -293,7 +293,7 @@ class NodeConnection:
         return Health("node", self.file.name, tuple(problems), self.requests, self._budget(), facts, figures)
 
     def _budget(self) -> SpentBudget | None:
-        """Return what the ledger says now; None while it cannot be read."""
+        """Returns what the ledger says now; None while it cannot be read."""
         try:
             with self._looking:
                 self.book.refresh()

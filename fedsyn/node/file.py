@@ -242,7 +242,7 @@ def require_files(file: NodeFile) -> None:
 def _check_policy(policy: PolicyNode, path: Path | str) -> None:
     """Checks what the models cannot know.
 
-    Names of plug-ins, and limits that contradict each other.
+    These are names of plug-ins, and limits that contradict each other.
     """
     known = mechanisms()
     for name in policy.mechanisms or ():

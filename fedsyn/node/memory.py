@@ -144,7 +144,7 @@ class Memory:
     def forget(self, older_than: float = KEPT, now: float | None = None) -> int:
         """Removes old memories; returns their number.
 
-        Those last saved more than `older_than` seconds ago.
+        It removes those last saved more than `older_than` seconds ago.
 
         The run's charges stay in the ledger. A run that is forgotten cannot go on.
         """

@@ -145,7 +145,7 @@ class Policy:
     def subject(self, run: str, config: RunConfig) -> Subject:
         """Returns what the holder approves, and an operator signs.
 
-        The run, its configuration, and this node's own schema.
+        That is the run, its configuration, and this node's own schema.
         """
         return Subject(run, config.sha256, self._schema_hash(config.data.bins, config.data.label))
 
@@ -224,7 +224,7 @@ class Policy:
     def _check_request(self, admitted: Admitted, cohort: int | None) -> None:
         """Checks one request.
 
-        `cohort`: clients of the sum, by its description; None: not a sum, or not described.
+        `cohort` is the number of the sum's clients, by its description; None if it is no sum, or not described.
         """
         node, config = self.node, admitted.config
         if node.requests is not None and admitted.request not in (*node.requests, "join"):

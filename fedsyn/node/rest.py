@@ -1,6 +1,6 @@
 """Data at rest on a holder's disk, under its key.
 
-Its table (`fedsyn node seal`), and what a node remembers of runs.
+It covers the holder's table (`fedsyn node seal`), and what a node remembers of runs.
 
 The key is a file that the holder names, `data_key` in node.yaml: on a stick, on a mounted secret, or what systemd
 decrypts for the service (`LoadCredentialEncrypted=data.key`, then `data_key: /run/credentials/UNIT/data.key`). Whoever
@@ -29,7 +29,7 @@ from fedsyn.table.data.sealed import (
 
 
 def seal_table(table: Path, key_file: Path, out: Path | None = None) -> tuple[Path, bool]:
-    """Write a table's sealed copy, and read it back once.
+    """Writes a table's sealed copy, and reads it back once.
 
     Args:
         table: a file that the data readers know.
@@ -42,6 +42,7 @@ def seal_table(table: Path, key_file: Path, out: Path | None = None) -> tuple[Pa
     Raises:
         ConfigError: if the table is not a file or sealed already, the key is not one, or `out` cannot be written.
     """
+    # Refuse what could not be read again, before anything is written.
     out = table.with_name(table.name + SEALED) if out is None else out
     if not table.is_file():
         raise ConfigError(f"no such file: {table}")
@@ -52,10 +53,12 @@ def seal_table(table: Path, key_file: Path, out: Path | None = None) -> tuple[Pa
         raise ConfigError(f"--out: {out} must end in what the table is, and {SEALED}: *{ending}")
     if out.exists():
         raise ConfigError(f"--out: {out} is there already: remove it, or name another")
+    # The holder's key, made where there is none.
     is_new = not key_file.exists()
     if is_new:
         write_key(key_file, os.urandom(KEY), "key")
     key = read_key(key_file)
+    # Write beside the target, compare with the table, and only then put it in place.
     part = out.with_name(f".{out.name}.part-{os.getpid()}")
     try:
         with table.open("rb") as plain, part.open("xb") as file:
@@ -75,7 +78,7 @@ def seal_table(table: Path, key_file: Path, out: Path | None = None) -> tuple[Pa
 
 
 def _require_same(table: Path, sealed: Path, key: bytes) -> None:
-    """Raise ConfigError unless what was sealed is what the table holds."""
+    """Raises ConfigError unless what was sealed is what the table holds."""
     with table.open("rb") as plain, open_sealed(sealed, key) as opened:
         while True:
             one, other = plain.read(1 << 20), opened.read(1 << 20)

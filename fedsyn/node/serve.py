@@ -28,7 +28,7 @@ _GOODBYE = 15.0  # seconds that a node has to end
 
 
 def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
-    """Run a node until SIGTERM or SIGINT.
+    """Runs a node until SIGTERM or SIGINT.
 
     Raises:
         ConfigError: if its file, or a file that it names, cannot be used; or another process serves the same state.
@@ -85,7 +85,7 @@ def is_served(file: NodeFile) -> bool:
 def look(file: NodeFile) -> dict[str, Any]:
     """Returns a node's state, as /status tells it.
 
-    With `problems` of its own if nothing answers there.
+    If nothing answers there, the state has `problems` of its own.
     """
     if not is_served(file):
         return {"name": file.name, "ready": False, "problems": ["it is not running: fedsyn node serve"]}
@@ -102,7 +102,7 @@ def look(file: NodeFile) -> dict[str, Any]:
 
 
 def said(facts: dict[str, Any]) -> str:
-    """Return the same as text for people."""
+    """Returns the same as text for people."""
     lines = [f"node '{facts['name']}': {'ready' if facts['ready'] else 'NOT ready'}"]
     lines += [f"  {problem}" for problem in facts["problems"]]
     if "note" in facts:

@@ -78,7 +78,7 @@ class Task:
     def digest(self) -> str:
         """Hash of the request.
 
-        The same for a message that is sent again, whatever Flower numbers it.
+        A message that is sent again has the same one, whatever Flower numbers it.
         """
         digest = hashlib.sha256(json.dumps(dict(self.scalars), sort_keys=True, default=repr).encode())
         for array in self.arrays:
@@ -98,7 +98,7 @@ class NodeReply:
 def failed(refusal: Refusal, *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
     """Returns header and blobs of a refusal for lack of resources.
 
-    `killed`: its task was.
+    `killed` says that its task was killed.
     """
     return {"scalars": refusal.scalars, "arrays": [], "failed": True, "killed": killed}, []
 
@@ -161,7 +161,7 @@ def frame(header: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> list[bytes]
 def fits(header: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bool:
     """Returns whether `read_frame` takes this frame.
 
-    The other process would end on one that it does not.
+    The other process would end on a frame that it does not take.
     """
     most = len(json.dumps(header, separators=(",", ":"))) + 21 * len(blobs) + 20
     return most <= MOST_HEADER and len(blobs) <= MOST_ARRAYS and sum(map(len, blobs)) <= MOST_MESSAGE
@@ -184,7 +184,7 @@ def read_frame(
 ) -> tuple[dict[str, Any], list[bytes]] | None:
     """Reads a frame from a pipe or socket.
 
-    None if the other side ended before one began.
+    None means that the other side ended before a frame began.
 
     Args:
         descriptor: to read from.

@@ -89,7 +89,7 @@ class Worker:
     def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         """Answers one request in a task of its own.
 
-        Header and blobs of its reply, or a refusal in fixed words.
+        Returns header and blobs of its reply, or a refusal in fixed words.
         """
         deadline = time.monotonic() + self.bounds.seconds
         for _ in range(3):  # at most two encodings are new: of the run, and of what it found
@@ -106,7 +106,7 @@ class Worker:
     def _catch_up(self) -> None:
         """Reads what the task appended to the ledger.
 
-        The next one begins from there.
+        The next task begins from there.
         """
         try:
             self.answering.book.refresh()
@@ -128,6 +128,7 @@ class Worker:
     ) -> tuple[dict[str, Any], list[bytes]]:
         reading, writing = os.pipe()
         me = os.getpid()
+        # The task answers in a child, whose memory and time are bounded.
         child = os.fork()
         if child == 0:
             status = 1
@@ -141,6 +142,7 @@ class Worker:
                 os._exit(status)  # whatever happened: no cleaning up of the parent's things
         os.close(writing)
         try:
+            # The parent waits for the answer; a task past its deadline is killed below.
             answer = read_frame(reading, deadline=deadline)
         except TimeoutError:
             return failed(Refusal(Kind.BUSY, "the request took longer than this node allows"))

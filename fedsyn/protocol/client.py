@@ -121,7 +121,7 @@ class TableClient(NumPyClient):
     def ledger(self) -> Ledger:
         """This holder's ledger of the run.
 
-        By its own account if it keeps one, else by the run's state.
+        It follows the holder's own account if there is one, else the run's state.
 
         It is restored for a request that charges, or is checked against what was charged, and for no other message.
         """
@@ -138,7 +138,7 @@ class TableClient(NumPyClient):
     def size(self) -> float:
         """Row count that scores may use.
 
-        The public one, or the one this client released with noise.
+        It is the public one, or the one that this client released with noise.
 
         Raises:
             ProtocolError: sizes are private and this client has not released its own yet.
@@ -158,7 +158,7 @@ class TableClient(NumPyClient):
     def distances(self, which: Sequence[int], arrays: Arrays) -> npt.NDArray[np.float64]:
         """Returns ||M_q(D) - n p_q||_1 of candidates q, (m,).
 
-        From the model that a request brings.
+        The model is the one that a request brings.
 
         One row moves each by at most 1: the model p and n, the public or released row count, do not move with it.
         """
@@ -168,7 +168,7 @@ class TableClient(NumPyClient):
     def choose(self, scores: npt.NDArray[np.float64], call: Call[Any]) -> int:
         """Chooses the index of one score by the exponential mechanism.
 
-        At the epsilon that the request charges.
+        The choice costs the epsilon that the request charges.
         """
         (release,) = call.request.releases(self.contract)
         return self.ledger.exponential(scores, replace(release, round=call.round, count=1), call.source)
@@ -176,7 +176,7 @@ class TableClient(NumPyClient):
     def marginals(self, layout: Layout, active: Iterable[int] | None = None) -> Contribution:
         """Returns a client's exact part of a sum of marginals.
 
-        Counts over the cliques in `active`, zero for the others.
+        It holds counts over the cliques in `active`, and zero for the others.
 
         Args:
             layout: of the sum, made by `Layout.of_marginals`.
@@ -266,7 +266,7 @@ class TableClient(NumPyClient):
     def _take_part(self, call: Call[Any]) -> None:
         """Calls `take_part` with this client's count of rounds.
 
-        Also by its ledger for life if it has one.
+        A ledger for life, if the client has one, counts too.
 
         A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without
         an account, ledger and count are one state and saved together. Round 0 is none: a deal has it, whenever it is
@@ -301,7 +301,7 @@ class TableClient(NumPyClient):
     def steps_for(self, request: Request) -> Sequence[Step]:
         """Returns the steps that a request must keep to.
 
-        None: only the budget limits it.
+        None means that only the budget limits it.
         """
         step = beside(self.contract).get(type(request))
         return self.contract.steps if step is None else (step,)
@@ -323,6 +323,7 @@ class TableClient(NumPyClient):
             key = ("share", self._place, envelope.round, envelope.request, envelope.sum.number)
             call = replace(call, key=key)
 
+        # All that the aggregation may use of this client, of which it asks for the ledger only when it charges.
         part = ClientSum(
             envelope.request,
             envelope.sum,
@@ -336,11 +337,13 @@ class TableClient(NumPyClient):
         )
         steps = aggregation.answer(part)
         try:
+            # The plan and the budget are checked before a row is counted.
             exact_call = replace(call, arrays=next(steps))
             self._require_affordable(exact_call, envelope.sum)
             contribution = method(exact_call)
             if not isinstance(contribution, Contribution):
                 raise ProtocolError(f"'{envelope.request[:40]}' is not a sum")
+            # The aggregation charges, protects and packs the exact part; its last step ends the generator.
             steps.send(contribution)
         except StopIteration as end:
             sent: Arrays = end.value
@@ -360,7 +363,7 @@ class TableClient(NumPyClient):
     def join(self, call: Call[Join]) -> Answer:
         """Tells the server this partition and its public row count.
 
-        The row count only where sizes are public.
+        It tells the row count only where sizes are public.
         """
         if call.request.schema_hash != self.holder.schema_hash:
             raise ProtocolError("the server's schema is not the one this client approved (their hashes differ)")
@@ -398,7 +401,7 @@ class TableClient(NumPyClient):
 
     @answers(Evaluate)
     def evaluate_table(self, call: Call[Evaluate]) -> Contribution:
-        """Return how far its rows are from a table (`fedsyn.evaluation.federated.statistics`)."""
+        """Contributes how far its rows are from a table (`fedsyn.evaluation.federated.statistics`)."""
         size = call.request.even if self.contract.sums_rows else self.size
         return call.request.contribution(self.contract, call.arrays, self.codes, size, self.apart)
 
@@ -434,7 +437,7 @@ def indices(value: Any, length: int, name: str) -> list[int]:
 def rows_that_count(holder: Holder, unit: Unit) -> npt.NDArray[np.int64] | None:
     """Returns positions of the holder's rows that take part.
 
-    Ascending; None: all of them do.
+    The positions are ascending. None means that all of them do.
 
     Where a whole client is protected they are the same in every message of a run (`fedsyn.privacy.unit.kept_rows`): the
     coins are keyed by a secret that the holder draws in its first message. Nothing about privacy rests on it.
@@ -450,7 +453,7 @@ def rows_that_count(holder: Holder, unit: Unit) -> npt.NDArray[np.int64] | None:
 def set_apart(codes: Codes, holder: Holder, share: float) -> tuple[Codes, Codes]:
     """Returns rows that make the run, and rows set apart.
 
-    The same in every message of a run.
+    The division is the same in every message of a run.
 
     Each row has a coin of its own, keyed by a secret that the holder draws in its first message: one row more or less
     changes no other row's side, in distribution. Given the coins the mechanism is run on the first part alone, so its
@@ -494,7 +497,7 @@ def layout_counts(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Returns non-empty cells and counts of some marginals.
 
-    Laid out one after the other.
+    They are laid out one after the other.
 
     Args:
         codes: (n, d) the client's rows.

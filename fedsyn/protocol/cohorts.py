@@ -1,6 +1,6 @@
 """Cohorts of a round.
 
-Drawn with replacement, or so that nobody takes part in more than m of the rounds.
+They are drawn with replacement, or so that nobody takes part in more than m of the rounds.
 
 `federation.max_participations: m` bounds what one client takes part in: a row pays for m rounds and not for all T.
 The server draws cohorts without replacement: always from those who were asked least often so far, so that no two
@@ -70,7 +70,7 @@ class Cohorts:
     def apart(self, cohort: Sequence[int], everyone: Sized) -> Sequence[int]:
         """Returns clients that the server's ledger counts by themselves.
 
-        None: a request concerns everybody.
+        None means that a request concerns everybody.
         """
         return cohort if self.node.max_participations is not None and len(cohort) < len(everyone) else ()
 
@@ -80,7 +80,7 @@ def sampled(
 ) -> tuple[int, ...]:
     """Samples each client with probability `sampling_rate`, independently.
 
-    Drawn again while there are too few.
+    A cohort with too few clients is drawn again.
 
     Raises:
         RunError: no cohort of at least `minimum` clients could be drawn.
@@ -98,7 +98,7 @@ def sampled(
 def cohort_size(sampling_rate: float, minimum: int, clients: int) -> int:
     """Returns the clients of a round of fixed size.
 
-    The share of them that `sampling_rate` says, at least the minimum.
+    It is the share of them that `sampling_rate` says, and at least the minimum.
     """
     return max(1, minimum, math.floor(sampling_rate * clients + 1e-9))
 
@@ -106,7 +106,7 @@ def cohort_size(sampling_rate: float, minimum: int, clients: int) -> int:
 def rounds_of_one(node: FederationNode, rounds: int) -> int:
     """Returns the most rounds that one row pays for.
 
-    Those, out of all, in which one client takes part at most.
+    These are the rounds, out of all, in which one client takes part at most.
     """
     return rounds if node.max_participations is None else min(node.max_participations, rounds)
 
@@ -146,7 +146,7 @@ def take_part(
 ) -> None:
     """Counts a client's part in round t, on its own disk.
 
-    Once is enough for all requests of a round.
+    One count is enough for all requests of a round.
 
     Args:
         request: that is to be answered.

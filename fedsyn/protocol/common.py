@@ -1,6 +1,6 @@
 """Requests that every mechanism understands.
 
-The records of the client half's own answers.
+They are the records of the client half's own answers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Join(AskRequest):
 class Sizes(AskRequest):
     """The client's row count with Gaussian noise.
 
-    Once in a run (`client_sizes: private`).
+    It is released once in a run (`client_sizes: private`).
     """
 
     name = "sizes"
@@ -61,7 +61,7 @@ class Sizes(AskRequest):
 class RowTotal(SumRequest):
     """Row count of all clients together.
 
-    Where a whole client is protected and no client scores by its own count.
+    It is for runs that protect a whole client and where no client scores by its own count.
     """
 
     name = "rows"
@@ -104,7 +104,7 @@ class Marginals(SumRequest):
     def largest(cls, contract: BaseContract) -> Iterable[Layout]:
         """Returns the layout of all cells that a model can take.
 
-        With the noise of one marginal that has everything to itself.
+        Its noise is that of one marginal that has the whole budget to itself.
         """
         return [Layout(((most_cells(contract),),), 1, replaced=COUNTS)]
 
@@ -112,7 +112,7 @@ class Marginals(SumRequest):
 class Evaluate(SumRequest):
     """Distances of the holders' rows from the synthetic table.
 
-    Also how many rows a classifier trained on it gets right.
+    It also counts the rows that a classifier trained on the table gets right.
     """
 
     name = "evaluate"
@@ -159,7 +159,7 @@ class Evaluate(SumRequest):
     ) -> Contribution:
         """Returns the contribution of a holder of these rows.
 
-        And of those apart; `size`: its public or released row count.
+        It includes the rows set apart; `size` is the holder's public or released row count.
         """
         question = self.question(contract, arrays)
         answers = vector(question, entries_of(contract, question), codes, size, self.total, apart)
@@ -169,7 +169,7 @@ class Evaluate(SumRequest):
 def entries_of(contract: BaseContract, question: TableQuestion) -> Entries:
     """Returns the entries of the vector.
 
-    With the row count unless that is public, and with held-out rows if there are any.
+    They include the row count unless that is public, and held-out rows if there are any.
     """
     config = contract.config
     return Entries.of(question, config.privacy.client_sizes != "public", config.evaluation.held_out > 0)
@@ -178,7 +178,7 @@ def entries_of(contract: BaseContract, question: TableQuestion) -> Entries:
 def beside(contract: BaseContract) -> dict[type[Request], Step]:
     """Returns the steps of every run that no mechanism plans.
 
-    Row counts before it, evaluation after it.
+    These are row counts before the mechanism and evaluation after it.
     """
     sizes = contract.budget.sizes
     steps = (Step(Sizes, sizes), Step(RowTotal, sizes), Step(Evaluate, contract.budget.evaluation))

@@ -102,7 +102,7 @@ class Contract:
     def at_largest(self) -> Self:
         """Returns this contract on the largest domain it may get.
 
-        Itself, but where a schema is open: then on the largest domain that it can be closed to.
+        It is the contract itself, unless a schema is open: then it is the one on the largest domain of a closed schema.
         """
         return self if self.finding is None else type(self)(self.config, self.finding.largest().domain)
 
@@ -116,7 +116,7 @@ class Contract:
     def sums_rows(self) -> bool:
         """Returns whether private row counts are released as one sum.
 
-        And no client's by itself.
+        Then no client's count is released by itself.
         """
         privacy = self.config.privacy
         return privacy.unit == "client" and privacy.client_sizes == "private" and not self.own_sizes
@@ -126,7 +126,7 @@ class Contract:
     def accountant_of(self, budget: PrivacyBudget) -> Accountant:
         """Returns the accountant of this run for a budget.
 
-        All of the budget is its capacity.
+        Its capacity is all of the budget.
         """
         return accountant_for(self.accountant, budget)
 
@@ -146,9 +146,9 @@ class Contract:
     def budget_of(self, guarantee: PrivacyBudget | None) -> RunBudget:
         """Returns the budget of a holder with a smaller guarantee.
 
-        None: as much as the run asks for.
+        None means as much as the run asks for.
 
-        None: as much as the run asks for.
+        None means as much as the run asks for.
         """
         if guarantee is None or guarantee == self.budget.guarantee:
             return self.budget
@@ -157,7 +157,7 @@ class Contract:
     def _schema_share(self, columns: int) -> float:
         """Returns the budget's share for finding private columns.
 
-        What is private of so many columns.
+        It covers what is private of so many columns.
 
         With a share s for c columns the noise on each goes as the root of c/s, and the noise of all that follows as
         that of 1/(1 - s). A tenth for one column; with more of them it grows as their root, so that half of what a
@@ -176,7 +176,7 @@ class Contract:
     def plan(self, rho: float, rows: float = math.inf) -> Iterable[Step]:
         """Returns the family's division of a budget, as steps.
 
-        Each request that it may make, with the most that a row pays.
+        It lists each request that the family may make, with the most that a row pays.
 
         A client refuses every other request of the mechanism, and one that costs more. Where a family does not define
         this, only the budget limits what is asked.
@@ -195,14 +195,14 @@ class Contract:
     def require_size(self, rows: float) -> None:
         """Raises ConfigError if a client of this size cannot answer.
 
-        Its number of rows is public, or released.
+        The number of its rows is public, or released.
         """
 
     @cached_property
     def candidates(self) -> Candidates:
         """Cliques that may be selected, in an order that all share.
 
-        A wide workload takes long to find again.
+        They are kept, since a wide workload takes long to find again.
         """
         return Candidates.of(self.workload, self.domain)
 
@@ -227,7 +227,7 @@ class Contract:
     def largest_terms(self, part: float, rows: int) -> ChoiceTerms:
         """Returns the terms by which a store's scores are largest.
 
-        When a round costs `part` of its most.
+        A round costs `part` of its most then.
         """
         raise NotImplementedError("a mechanism with a store says how large its scores can be")
 
@@ -260,7 +260,7 @@ class Contract:
     def trusted(cls, config: RunConfig) -> TrustModel:
         """Returns the trust model under this configuration.
 
-        How clients' numbers come together: by sums, or in a store.
+        It says how clients' numbers come together: by sums, or in a store.
 
         Raises:
             ConfigError: `aggregation.protocol` has none of these.
@@ -282,7 +282,7 @@ class Contract:
     def sums(self) -> Aggregation | None:
         """Returns the sums that the run may form.
 
-        The mechanism's own, or beside its store where that is one of plain trust.
+        They are the mechanism's own, or those beside its store where that is one of plain trust.
         """
         node = self.config.aggregation
         able = node.capabilities.mixes if self.store else node.capabilities.sums
@@ -353,7 +353,7 @@ class Contract:
     def in_general(cls, requests: Iterable[type[Request]]) -> PrivacyStatement:
         """Returns the family's privacy statement under any configuration.
 
-        For documents; `requests`: its own.
+        It is meant for documents; `requests` are the family's own.
         """
         costs = cls._cost([f"'{request.name}': {request.costs}" for request in requests], GENERAL["noise"])
         return cls.statement.filled(GENERAL | {"cost": costs})
@@ -362,14 +362,14 @@ class Contract:
     def _cost(cls, costs: Iterable[str], noise: str) -> str:
         """Returns the costs of requests in words.
 
-        Who draws the noise, and how they add up.
+        They say who draws the noise, and how costs add up.
         """
         return "; ".join([*costs, f"noise drawn by {noise}; added up {ADDED_UP[cls.accountant]}"])
 
     def planned_cost(self, noise: str) -> str:
         """Returns in words the cost of each step.
 
-        `noise`: who draws it.
+        `noise` says who draws it.
         """
         steps = self.at_largest().steps
         whole = self.budget.mechanism
@@ -383,12 +383,9 @@ class Contract:
             raise ConfigError(f"mechanism '{self.config.mechanism.name}': the contract has no privacy statement")
         words = {"public": public_facts(self.config), "sampler": sampler, "cost": self.planned_cost(seen["noise"])}
         statement = self.statement.filled(words | seen)
-        public, server, client, cost = (
-            statement.public,
-            [statement.server_sees],
-            [statement.client_sees],
-            statement.cost,
-        )
+        public, cost = statement.public, statement.cost
+        server, client = [statement.server_sees], [statement.client_sees]
+        # What comes before the mechanism goes first: finding private parts of the schema, then row counts.
         if self.finding is not None:
             public += f"; of {', '.join(self.finding.schema.open)} only what is found with noise"
             server.insert(0, "first, noisy counts by which private bounds, bins and categories are found")
@@ -408,6 +405,7 @@ class Contract:
             server.insert(0, f"{whose} with noise, once")
             share = self.config.privacy.size_share
             cost = f"the row count once at 1/(2 sigma^2), {share:g} of rho; of the rest: {cost}"
+        # Evaluation comes last.
         if self.budget.evaluation_share:
             server.append("last, noisy sums of how far the holders' rows are from the table")
             client.append("the synthetic table, and a classifier that was trained on it")
@@ -423,7 +421,7 @@ class Contract:
     def new_ledger(self, randomness: Randomness, record: Callable[[Release], None] | None = None) -> Ledger:
         """Returns the run's ledger at its server.
 
-        The whole budget, the statement, and what the guarantee rests on.
+        It has the whole budget, the statement, and what the guarantee rests on.
 
         `record` is told of each release before it is entered.
         """
@@ -482,7 +480,7 @@ def _check_columns(config: RunConfig, domain: Domain, workload: Workload) -> Non
 def check_open(config: RunConfig, schema: Schema) -> None:
     """Raises ConfigError where an open schema cannot be closed.
 
-    Its constraints do not fit into the model, or its private values cannot be found.
+    Then its constraints do not fit into the model, or its private values cannot be found.
     """
     require_room(schema.domain, config.inference)
     if not schema.open:

@@ -138,7 +138,7 @@ class Driver(OwnLoop):
     def store(self) -> StoreServer | None:
         """The server's side of the run's store.
 
-        None where the mechanism forms sums.
+        None means that the mechanism forms sums.
         """
         if not self.contract.store:
             return None
@@ -205,7 +205,7 @@ class Driver(OwnLoop):
     def most_rows(self, cohort: Iterable[int]) -> float:
         """Returns a public bound on the rows of some clients.
 
-        At least 1; no sum over them overflows by it.
+        It is at least 1, and no sum over them overflows by it.
         """
         privacy, unit = self.config.privacy, self.contract.unit
         if privacy.client_sizes == "public":
@@ -218,7 +218,7 @@ class Driver(OwnLoop):
     def require_feasible(self) -> None:
         """Raises ConfigError unless all that is planned fits.
 
-        As far as it is known now; before it is charged.
+        It tests what is known now, before anything is charged.
         """
         rows = self.most_rows(self.clients)
         sizes = [client.reckoned for client in self.clients.values() if client.rows is not None]
@@ -261,7 +261,7 @@ class Driver(OwnLoop):
         return accepted
 
     def drop(self, partition: int, sentence: str) -> None:
-        """Record that a client's reply came and cannot be used, and why."""
+        """Records that a client's reply came and cannot be used, and why."""
         self.record.dropped[partition] = Refusal(Kind.REPLY, sentence)
 
     @contextmanager
@@ -372,11 +372,13 @@ class Driver(OwnLoop):
 
     def _sum(self, yielded: Sum, number: int, grid: Grid, timeout: float) -> Summed:
         assert self.aggregation is not None
+        # Describe the sum as its clients are told of it.
         layout = yielded.request.layout(self.contract, yielded.arrays)
         spec = layout.spec(yielded.sigma, len(yielded.cohort), number)
         name = yielded.request.name
         envelope = replace(self._envelope(yielded.request), sum=spec)
 
+        # The aggregation decides on messages, their order and what is charged; it only lacks the Grid.
         steps: Forming = self.aggregation.form(
             ServerSum(
                 yielded,
@@ -403,6 +405,7 @@ class Driver(OwnLoop):
             if sent.streamed:
                 replies = exchange.stream(sent.arrays, sent.each)
                 continue
+            # After a restart, replies that an earlier process wrote down stand in for the exchange.
             replies = self.recorder.came(self.record, self.costs[-1])
             if replies is None:
                 replies = exchange(sent.arrays, sent.each)
@@ -448,7 +451,7 @@ class Driver(OwnLoop):
     def _found(self, grid: NodeGrid, *, wait: bool) -> None:
         """Finds clients of a resumed run that have come back.
 
-        `wait`: for as long as they have for that.
+        With `wait`, they get as long as they have for that.
         """
         if self._returning is not None and any(client.node == ABSENT for client in self.clients.values()):
             self._returning.find(grid, self.clients, wait=wait)
@@ -512,7 +515,7 @@ class Driver(OwnLoop):
     def _queue(self) -> joining.Queue:
         """Returns how long clients that have yet to join are waited for.
 
-        Of a simulation's, nobody comes later.
+        In a simulation nobody comes later.
         """
         federation, runtime = self.config.federation, self.config.runtime
         people = federation.patience if runtime.engine == "deployment" else 0.0
@@ -521,7 +524,7 @@ class Driver(OwnLoop):
     def _who(self, grid: NodeGrid, nodes: Mapping[int, int], timeout: float) -> tuple[dict[int, Reply], list[Refusal]]:
         """Returns who these nodes say they are, and others' reasons.
 
-        Outside of the run's requests, which are numbered.
+        These messages are outside of the run's numbered requests.
         """
         request, why = Join(schema_hash=self.schema_hash), list[Refusal]()
         envelope = Envelope(request.name, request.kind, 0, self.config.sha256, request.model_dump())
@@ -533,7 +536,7 @@ class Driver(OwnLoop):
     def announce(self, share: float) -> None:
         """Agrees on the run with the parties that keep something.
 
-        And on the budget left after a share.
+        They also agree on the budget left after a share.
         """
         for party in self.kept:
             last = self.contract.budget.evaluation if party is self.crypto else 0.0  # a store has no part in evaluation
@@ -542,7 +545,7 @@ class Driver(OwnLoop):
     def _release_sizes(self) -> Steps:
         """Releases row counts with noise, from the run's budget.
 
-        Each client's, or that of all together; then the clients have it.
+        It releases each client's, or that of all together; then the clients have it.
 
         One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
 

@@ -1,6 +1,6 @@
 """One request to a cohort, and its usable replies.
 
-A message to each client, there and back.
+It sends a message to each client, there and back.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Exchange:
             self.costs.add_seconds(self.envelope.request, seconds)
 
     def _usable(self, arrays: Arrays, each: Each | None) -> Iterator[Reply]:
-        """Yield the usable replies; drop the other clients."""
+        """Yields the usable replies; drops the other clients."""
         answers: Iterable[tuple[int, Reply | Refusal]] = chain(
             self.answers(self.nodes, arrays, each), self.away.items()
         )
@@ -147,7 +147,7 @@ class Patience:
     def completed(
         self, exchange: Exchange, answers: dict[int, Reply | Refusal], arrays: Arrays, each: Each | None
     ) -> Iterator[tuple[int, Reply | Refusal]]:
-        """Complete the answers with those of clients that are asked again.
+        """Completes the answers with those of clients that are asked again.
 
         Args:
             exchange: of the request.
@@ -199,7 +199,7 @@ class Patience:
 def _checked(partition: int, name: str, answer: Answer) -> Reply | Refusal:
     """Returns a client's reply, or its refusal.
 
-    Or why what it sent is neither.
+    Otherwise it says why what the client sent is neither.
     """
     try:
         arrays, scalars = answer.read()

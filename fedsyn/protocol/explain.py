@@ -1,6 +1,6 @@
 """Explanation of a run to a data holder.
 
-What it may ever ask, and cost: read off the contract before anybody joins.
+It is read off the contract before anybody joins, and says what a run may ever ask and cost.
 """
 
 from __future__ import annotations
@@ -166,17 +166,20 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     guarantee, accountant = budget.guarantee, budget.accountant
     sampler = "seeded: a simulation, not private" if config.runtime.seed is not None else "the operating system's"
     statement = contract.filled(sampler)
+    # Requests that come before the mechanism's own: joining, row counts, what an open schema leaves to be found.
     first: list[type[Request]] = [Join]
     if config.privacy.client_sizes == "private":
         first.append(RowTotal if contract.sums_rows else Sizes)
     finding = () if contract.finding is None else steps_of(contract)
     first += [*(step.request for step in finding), *([Close] * bool(finding))]
     requests = own_requests(client) + [Evaluate] * config.evaluation.federated
+    # Steps of the plan, each with the contract whose domain bounds it.
     largest = contract.at_largest()
     steps = [*((contract, step) for step in (*beside(contract).values(), *finding))]
     steps += [(largest, step) for step in largest.steps]
     node = config.aggregation
     whole = accountant.capacity
+    # Who must take part or may collude, and the epsilon against them.
     limits, faced = _against(contract, requests, lambda part: accountant.epsilon(part * whole, guarantee.delta))
     cards = [*(node.parties or ()), *([node.crypto] if node.crypto is not None else [])]
     return Explanation(
@@ -202,7 +205,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
 def own_requests(client: type[TableClient]) -> list[type[Request]]:
     """Returns a mechanism's own requests.
 
-    Those that its clients answer, then those of the store alone.
+    First come those that its clients answer, then those of the store alone.
     """
     shared = (Join, Sizes, RowTotal, Evaluate)
     requests = [request for request in client.requests.values() if request not in shared]
@@ -212,7 +215,7 @@ def own_requests(client: type[TableClient]) -> list[type[Request]]:
 def _planned(step: Step, contract: Contract) -> str:
     """Returns how often a step is taken, its share and sensitivity.
 
-    The share of the budget, and the sensitivity of its largest requests.
+    The share is of the budget; the sensitivity is that of its largest requests.
     """
     layouts = step.request.largest(contract) if step.request.kind in ("sum", "open") else ()
     moved = max((one.sensitivity * math.sqrt(one.count) for one in layouts), default=0.0)
@@ -256,7 +259,7 @@ def _against(
 def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> str:
     """Returns how many holders must take part, or may collude.
 
-    With the keys that say so.
+    The text names the keys that say so.
     """
     config, most = contract.config, limits[-1]
     node, minimum = config.aggregation, config.federation.minimum_cohort

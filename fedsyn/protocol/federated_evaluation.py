@@ -24,7 +24,7 @@ from fedsyn.wire.requests import Sum, Summed, Yielded
 def federated_evaluation(driver: Driver, question: TableQuestion) -> Generator[Yielded, Any, HolderSums | None]:
     """Asks everybody, and returns the released sums.
 
-    With what was set aside; None where too few contributed.
+    They spend what was set aside. None means that too few contributed.
     """
     contract, ledger = driver.contract, driver.ledger
     ledger.keep_back(0.0)
@@ -46,7 +46,7 @@ def federated_evaluation(driver: Driver, question: TableQuestion) -> Generator[Y
 def _noise_of_sizes(driver: Driver, contributors: Sequence[int]) -> float:
     """Returns the noise's standard deviation on released sizes' sum.
 
-    Infinite where one may have been cut off at 1.
+    It is infinite where one may have been cut off at 1.
     """
     sigmas = [release.sigma for release in driver.ledger.releases if release.name == Sizes.name]
     if (

@@ -1,6 +1,6 @@
 """The client's side of finding an open schema's private values.
 
-Three sums of counts, and what came out of them.
+It answers three sums of counts, and takes over what came out of them.
 
 Before the schema is closed a client answers these requests and none of its mechanism's; afterwards the reverse. What it
 may be asked follows from its own schema and configuration alone (`fedsyn.private_bins.private_columns`): it refuses
@@ -82,7 +82,7 @@ Categories = Annotated[list[list[str]], _checked("check_categories"), Field(desc
 class FindRanges(SumRequest):
     """Rows of open ordered columns by sign and power of two.
 
-    Between what is public of a column's bounds.
+    They lie between what is public of a column's bounds.
     """
 
     name = "find-ranges"
@@ -101,7 +101,7 @@ class FindRanges(SumRequest):
 class FindBins(SumRequest):
     """Rows of columns whose bins are found, by grid cell.
 
-    Also in blocks of 4, 16, 64, ... cells.
+    They are counted in blocks of 4, 16, 64, ... cells, too.
     """
 
     name = "find-bins"
@@ -128,7 +128,7 @@ class FindBins(SumRequest):
 class FindCategories(SumRequest):
     """Rows by a text's prefix and the byte that follows.
 
-    Or the end of the text, in every open column.
+    The end of the text counts as a byte. All open columns are included.
     """
 
     name = "find-categories"
@@ -187,7 +187,7 @@ class FindingClient(TableClient):
     def agreed(self, config: RunConfig, holder: Holder) -> Contract:
         """Returns the mechanism's contract on the open schema.
 
-        Placeholders, and what is to be found.
+        It has placeholders, and what is to be found.
         """
         assert holder.open_schema is not None
         return shared_contract(self._family, config, holder.domain).opened(holder.open_schema)
@@ -210,9 +210,8 @@ class FindingClient(TableClient):
     def _follow(self, prefixes: list[list[str]]) -> None:
         """Refuses prefixes that do not continue those of the last sum.
 
-        The last sum that this client was asked for.
-
-        A client that missed a sum knows their beginnings only. Before the first one the empty prefix is known.
+        It compares them with the last sum that this client was asked for. A client that missed a sum knows their
+        beginnings only. Before the first one the empty prefix is known.
         """
         known = self.holder.state.get(BEFORE, [[""] for _ in prefixes])
         for before, new in zip(known, prefixes, strict=True):
@@ -327,7 +326,7 @@ def _contribution(parts: Sequence[npt.NDArray[np.int64]], layout: Layout) -> Con
 def steps_of(contract: Contract) -> list[Step]:
     """Returns the steps before the schema is closed.
 
-    Each as if it had the whole share of finding.
+    Each is planned as if it had the whole share of finding.
     """
     finding, rho = finding_of(contract), contract.budget.finding
     steps = [Step(FindRanges, rho)] if finding.ranges else []

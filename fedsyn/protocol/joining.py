@@ -1,6 +1,6 @@
 """Joining: waiting for nodes, and asking each who it is.
 
-And private row counts.
+It also handles private row counts.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Queue:
     def named(self, missing: Mapping[int, Refusal]) -> list[Missing]:
         """Returns who these nodes are and why they are missing.
 
-        By partition where that is known.
+        It names them by partition where that is known.
         """
         known = sorted((self.partitions.get(node, -1), node) for node in missing)
         return [Missing(who(self.holders, None if k < 0 else k, node), missing[node]) for k, node in known]
@@ -131,7 +131,7 @@ def wait_for_nodes(grid: NodeGrid, wanted: int, needed: int, queue: Queue) -> tu
 def _missed(look: Callable[[], tuple[int, list[Missing]]], wanted: int, needed: int, queue: Queue) -> list[Missing]:
     """Applies `wait_for_nodes` and returns the clients still missing.
 
-    At start and at resume.
+    It serves the start and the resume of a run.
 
     Args:
         look: how many are there now, and who is missing.
@@ -155,7 +155,7 @@ def _missed(look: Callable[[], tuple[int, list[Missing]]], wanted: int, needed: 
 def _absent(nodes: Sequence[int], wanted: int, queue: Queue) -> list[Missing]:
     """Returns who is not connected, or only how many.
 
-    The holders where the operator knows their nodes.
+    It names the holders where the operator knows their nodes.
     """
     if not queue.partitions:
         return [Missing(who({}, None), _AWAY)] * (wanted - len(nodes))
@@ -205,7 +205,7 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, Refusal], queue: Queu
 def provisional(nodes: Sequence[int]) -> dict[int, Participant]:
     """Returns the nodes under ids that no partition has.
 
-    Before anybody said who it is.
+    They are used before anybody has said who it is.
     """
     return {-1 - i: Participant(-1 - i, node, None) for i, node in enumerate(nodes)}
 
@@ -251,7 +251,7 @@ def with_released_sizes(
 ) -> dict[int, Participant]:
     """Returns the clients with estimates of their released row counts.
 
-    Those whose count is usable; the estimates sum to what was released.
+    Only clients with a usable count are returned. The estimates sum to what was released.
 
     A released count is `n_k` plus noise, and below 0 where a client has few rows. Cutting each off at 1 would add to
     every such client, and so to the total: it is not done before they are summed (`estimated_sizes`).
@@ -288,7 +288,7 @@ def most_of_released(clients: Iterable[Participant], sigma: float) -> float:
 def usable_size(released: float) -> float:
     """Returns a released row count as a client may use it.
 
-    Between 1 and the largest that a client may have.
+    It is cut to between 1 and the largest that a client may have.
     """
     return min(max(1.0, released), LARGEST_SIZE)
 
@@ -298,7 +298,7 @@ def estimated_sizes(released: Sequence[float], sigma: float) -> list[float]:
 
     Their sum is that of the noisy ones, so unbiased.
 
-    But for a floor: the sum is at least one row for each client, which matters where noise drowns even the total.
+    There is a floor: the sum is at least one row for each client, which matters where noise drowns even the total.
 
     Each is pulled towards the mean by the positive-part rule of James and Stein: of the K deviations' squared length S,
     (K - 3) sigma^2 is what noise alone would have, and w = 1 - (K - 3) sigma^2 / S of each deviation is kept. It has
@@ -328,7 +328,7 @@ def estimated_sizes(released: Sequence[float], sigma: float) -> list[float]:
 def with_even_sizes(clients: Mapping[int, Participant], sums: Summed) -> dict[int, Participant]:
     """Returns the clients with an even part of the noisy sum.
 
-    More of their row counts nobody knows.
+    Nobody knows more of their row counts.
 
     Raises:
         RunError: too few clients contributed.
@@ -372,7 +372,7 @@ def _whole(value: object, below: int) -> bool:
 class Returning:
     """Finds absent clients of a resumed run.
 
-    At every exchange anew as long as there are any.
+    It looks anew at every exchange as long as there are any.
 
     A resumed run is a new run to Flower: a node may have another id, and may have gone or not come back yet. Who a node
     is, it says itself (`join`, which is free and changes nothing at the node). Only a node that keeps its memory of the

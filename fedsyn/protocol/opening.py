@@ -1,6 +1,6 @@
 """The server's side of finding an open schema's private values.
 
-Before the mechanism, whatever it is.
+It runs before the mechanism, whatever that is.
 
 One protocol for all of them: after the clients have joined (and released their sizes, where those are private), sums
 over ALL of them, also where only some take part in a round of the mechanism. They are charged to the run's ledger and
@@ -82,7 +82,7 @@ class Opening(Driver):
     def find(self, grid: Grid) -> Schema:
         """Joins the clients, finds, and closes the schema everywhere.
 
-        At every client that can be reached; returns the closed schema.
+        It is closed at every client that can be reached. Returns the closed schema.
 
         Raises:
             RunError: too few clients for a sum, or for the run once it is closed.
@@ -136,7 +136,7 @@ class Opening(Driver):
     def _allotted(self, column: PrivateRange, counts: Floats, least: float) -> list[int]:
         """Returns the grid within the range that stands out.
 
-        A cell for each bucket where no bins are found.
+        It has a cell for each bucket where no bins are found.
         """
         first, last, stands_out = significant_range(counts, least)
         if not stands_out:
@@ -164,7 +164,7 @@ class Opening(Driver):
     def _categories(self, rho: float) -> Asking:
         """Returns the categories of every such column, for at most rho.
 
-        An equal part for each length of a prefix.
+        Each length of a prefix gets an equal part.
         """
         texts, levels = self.finding.texts, self.finding.levels
         missing = self.finding.schema.missing_text

@@ -1,6 +1,6 @@
 """A run's plan: the steps of a mechanism.
 
-Stated once, with what each of them may cost one row.
+They are stated once, with what each of them may cost one row.
 
 A mechanism says how it divides its budget in one function (`Contract.plan`). Five things follow from the steps that it
 returns: the noise that the server half asks for, the least noise that a client accepts, whether the run could finish
@@ -85,7 +85,7 @@ class Step:
     def once(self, layout: Layout | None = None) -> float:
         """Returns the rho that one request costs a row at most.
 
-        `layout`: of a request of any number of arrays.
+        `layout` is that of a request of any number of arrays.
         """
         arrays = self.arrays
         if arrays is None:
@@ -95,28 +95,28 @@ class Step:
     def noise(self, layout: Layout) -> float:
         """Returns the least noise on each array of a request.
 
-        With this layout.
+        The request has this layout.
         """
         return self.sigmas(layout)[0]
 
     def sigmas(self, layout: Layout) -> tuple[float, float]:
         """Returns the least and the most noise on each array.
 
-        Of a sum, or of an opening, with this layout.
+        The arrays are those of a sum or of an opening with this layout.
         """
         most = self.once(layout) / layout.count
         least = most * (self.first_rho / self.rho)
         return sigma_for_rho(most, layout.sensitivity), sigma_for_rho(least, layout.sensitivity)
 
     def matches(self, request: Request) -> bool:
-        """Return whether a request belongs to this step."""
+        """Returns whether a request belongs to this step."""
         named = (getattr(request, name) == value for name, value in self.where.items())
         return type(request) is self.request and all(named)
 
     def sentence(self, whole: float) -> str:
         """Returns the step's frequency and its share, in words.
 
-        The share of a whole rho.
+        The share is that of a whole rho.
         """
         often = "once" if self.times == 1 else f"at most {counted(self.times, 'time')}"
         price = f"{self.once() / whole:.3g} of the budget"
@@ -132,7 +132,7 @@ class Step:
 def allowed(steps: Iterable[Step], request: Request, layout: Layout | None) -> tuple[float, float]:
     """Returns the most rho for one request, and for its name.
 
-    Of one row; zero where no step has it.
+    The rho is that of one row; zero where no step has the request.
     """
     matching = [step for step in steps if step.matches(request)]
     once = [step.once(layout) for step in matching]
@@ -169,7 +169,7 @@ def require_planned(steps: Sequence[Step], request: Request, layout: Layout | No
 def most_cells(contract: Any) -> int:
     """Bounds the cells of all marginals of one request.
 
-    Those that a model can take together.
+    A model can take that many together.
 
     Each lies in a clique of the junction tree, and those have `inference.max_cells` cells in all. A clique of j
     attributes, of two values or more each, has at most C(j, k) / 2^(j - k) times its own cells in its parts of k

@@ -1,6 +1,6 @@
 """Records of a round.
 
-What was released, and apart from it what was measured.
+They hold what was released and, apart from it, what was measured.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Missing:
 def who(holders: Mapping[int, str], partition: int | None, node: int | None = None) -> str:
     """Returns words for a client.
 
-    Its holder's name where the operator knows it, else a number.
+    They are its holder's name where the operator knows it, else a number.
     """
     if partition is not None:
         return holders.get(partition, f"client {partition}")
@@ -45,7 +45,7 @@ def who(holders: Mapping[int, str], partition: int | None, node: int | None = No
 def few(missing: Sequence[Missing], most: int = 5) -> str:
     """Returns who is missing and why, on one line.
 
-    Beyond `most` of them their number.
+    Beyond `most` of them it gives their number.
     """
     more = f"; and {len(missing) - most} more" if len(missing) > most else ""
     return "; ".join(map(str, missing[:most])) + more

@@ -91,7 +91,7 @@ class Journal(Protocol):
     def keep(self, entry: Entry, *, first: bool = False) -> None:
         """Writes an entry about the request under way, on the disk.
 
-        It is perhaps the `first` about it.
+        With `first`, it is the first about it.
         """
 
 
@@ -131,7 +131,7 @@ class Recorder:
     def past(self, kind: str) -> Entry | None:
         """Returns the next entry of the past, of this kind.
 
-        None where the past is over.
+        None means that the past is over.
         """
         if self._journal is None or not self._journal.is_past:
             return None
@@ -149,7 +149,7 @@ class Recorder:
     def answered(self, number: int, yielded: Ask | Sum) -> Entry | None:
         """Returns the answer that an earlier process got.
 
-        None: the request is to be asked (again).
+        None means that the request is to be asked (again).
         """
         if self._journal is None:
             return None
@@ -167,7 +167,7 @@ class Recorder:
     def begin(self, number: int, sums: Aggregation | None) -> None:
         """Notes that a request begins, perhaps again.
 
-        Again, if an earlier process has died in it.
+        It begins again if an earlier process has died in it.
 
         Args:
             number: of the request.
@@ -204,7 +204,7 @@ class Recorder:
     def came(self, record: RoundRecord, costs: RoundCosts) -> dict[int, Reply] | None:
         """Returns the stage's replies that an earlier process got.
 
-        The next stage of the sum under way; None: none came.
+        The stage is the next one of the sum under way. None means that no reply came.
         """
         if not self._came:
             return None
@@ -237,7 +237,7 @@ class Recorder:
     ) -> None:
         """Writes down the answer to the request under way.
 
-        With all that it changed.
+        The entry has all that it changed.
         """
         if self._journal is None:
             return
@@ -273,7 +273,7 @@ def otherwise() -> RunError:
 def digest(yielded: Ask | Sum) -> str:
     """Returns a digest that identifies a request.
 
-    Its kind, whom it asks, and what.
+    The digest covers its kind, whom it asks, and what.
     """
     facts: dict[str, Any] = {
         "name": yielded.request.name,

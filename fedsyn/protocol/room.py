@@ -35,7 +35,7 @@ _FAR = 12.0
 def require_feasible(contract: Contract, clients: int, rows: float = 1.0, largest: float = 1.0) -> None:
     """Tries everything that the plan may hold.
 
-    By every check that could refuse in mid-run.
+    It applies every check that could refuse in mid-run.
 
     Args:
         contract: of the run.
@@ -48,6 +48,7 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
     """
     config, sums = contract.config, contract.sums()
     store = make_store(config) if contract.store else None
+    # Steps around the mechanism run on the schema as it is, the mechanism's own on the largest that it may become.
     steps: list[tuple[Contract, Step]] = [(contract, step) for step in _beside(contract)]
     if contract.finding is not None:
         steps += [(contract, step) for step in steps_of(contract)]
@@ -57,12 +58,14 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
         where += f" with {rows:,.0f} rows or fewer"
     rows_at_most = max(1, math.ceil(rows))
     try:
+        # The plan itself, the largest client, and what clients deal into a store.
         steps += [(contract, step) for step in contract.plan(contract.budget.mechanism, rows_at_most)]
         contract.require_size(largest)
         if store is not None:
             store.room_of_deals(contract, largest)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+    # Every step, at the ends of its noise and for the cohorts that may be drawn.
     cohorts = [1] if contract.central else _cohorts(config.federation, clients)
     for agreed, step in steps:
         try:
@@ -83,7 +86,7 @@ def _try_sum(
 ) -> None:
     """Tries the smallest and the largest noise, and one between.
 
-    The largest noise at which full resolution still applies.
+    The one between is the largest noise at which full resolution still applies.
 
     Resolution times values falls with sigma; resolution times sigma is below twice what least noise has as long as the
     resolution is above 1, and grows with sigma from there on (`DistributedNoise.of`).

@@ -22,7 +22,7 @@ from fedsyn.wire.requests import ChooseRequest, DealRequest, Layout, OpenRequest
 class Answers(DealRequest):
     """Exact answers to the whole workload, for a store.
 
-    Once in a run.
+    It is asked once in a run.
     """
 
     name = "deal"
@@ -81,7 +81,7 @@ STORE_REQUESTS: tuple[type[Request], ...] = (Answers, SelectClique, OpenOneWay, 
 def unused_requests(requests: dict[str, type[Request]], contract: type[Any]) -> set[str]:
     """Returns names of a client's requests that this contract skips.
 
-    Sums if it has a store, deals if it has none.
+    It skips sums if it has a store, and deals if it has none.
 
     And the sum of row counts, where there is one client, or each needs its own. How good the table is may be asked
     after any mechanism.

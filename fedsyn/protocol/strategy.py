@@ -102,7 +102,7 @@ class MechanismStrategy(Driver):
     def steps(self, *requests: Request) -> dict[type[Request], Step]:
         """Returns the plan's steps for what is left of the budget.
 
-        By their records.
+        The steps are keyed by their records.
 
         Args:
             requests: of which some are told from others of the same record (`Step.where`).
@@ -114,7 +114,7 @@ class MechanismStrategy(Driver):
     def expansion(self, sums: Summed) -> float:
         """Returns the factor that brings a sum to the federation's total.
 
-        Who contributed is public, and stands for everybody.
+        The contributors are public, and stand for everybody.
         """
         return self.total / max(1.0, self.rows(sums.contributors))
 
@@ -133,7 +133,7 @@ class MechanismStrategy(Driver):
     def rows_known(self, measurements: Sequence[Measurement]) -> float:
         """Rows of the federation, at least 1.
 
-        Public, or the least-variance mean of all that was released of them.
+        It is public, or the least-variance mean of all that was released of them.
 
         Many clients' noisy counts add up to little: K of them have a noise of sigma sqrt(K). A one-way marginal of
         everybody sums to the same number, with its own noise sqrt(cells) sigma, independent of theirs.
@@ -150,7 +150,7 @@ class MechanismStrategy(Driver):
     def _noise_of_rows(self) -> float | None:
         """Standard deviation of the noise on the row counts' sum.
 
-        None where they are public.
+        None means that they are public.
         """
         sizes = {r.name: r.sigma for r in self.ledger.releases if r.name in (Sizes.name, RowTotal.name)}
         sigma = next(iter(sizes.values()), None)
@@ -159,7 +159,7 @@ class MechanismStrategy(Driver):
     def sketch_errors(self) -> Sequence[SketchError]:
         """Returns released sketches' errors of the last model.
 
-        For its predicted quality.
+        They serve its predicted quality.
         """
         return ()
 
@@ -172,7 +172,7 @@ class MechanismStrategy(Driver):
         return self.opened(sums, request.layout(self.contract, ()).cliques)
 
     def packed(self) -> list[np.ndarray]:
-        """Return the model as a request brings it."""
+        """Returns the model as a request brings it."""
         assert self.model is not None
         return pack_model(self.model)
 
@@ -181,7 +181,7 @@ class MechanismStrategy(Driver):
     ) -> dict[int, list[int]]:
         """Returns each client's choice of the eligible candidates.
 
-        Or up to `most`; a reply with others drops its client.
+        A client may choose up to `most`; a reply with others drops its client.
         """
 
         def read(reply: Reply) -> list[int]:
@@ -199,7 +199,7 @@ class MechanismStrategy(Driver):
     def estimate(self, measurements: Sequence[Measurement], last: bool = False, shrinkage: float | None = None) -> None:
         """Fits `self.model` to the measurements.
 
-        Starting from the previous model, with the clients' total rows.
+        It starts from the previous model, with the clients' total rows.
 
         The mechanism's options `iterations` and `final_iterations` say how long, unless the run's `inference` does, and
         where it has no such options the fit's own default. Without measurements nothing happens.
@@ -250,7 +250,7 @@ class MechanismStrategy(Driver):
     ) -> tuple[Model | None, float]:
         """Returns the model that the fit is shrunk towards, and how much.
 
-        `base` with the measured one-way marginals, and the shrinkage.
+        The model is `base` with the measured one-way marginals.
         """
         setting: float | str | None = self.config.inference.shrinkage
         if setting is None:
@@ -267,7 +267,7 @@ class MechanismStrategy(Driver):
     def smooth(self) -> None:
         """Keeps possible rows away from probability zero.
 
-        In what is handed on (`fedsyn.inference.shrinkage`).
+        It concerns only what is handed on (`fedsyn.inference.shrinkage`).
         """
         smoothing = self.config.inference.smoothing
         if (

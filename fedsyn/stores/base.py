@@ -65,7 +65,7 @@ class ClientDeal:
     def partition(self) -> int:
         """This client's place.
 
-        Its own id, or the one that the server gave it, in the last array of the message.
+        It is its own id, or the one that the server gave it in the last array of the message.
 
         Raises:
             ProtocolError: the message names none, or another one.
@@ -79,7 +79,7 @@ class ClientDeal:
     def promise(self, noise_by: str) -> None:
         """Charges everything that the store may release of this client's rows.
 
-        Once in a run.
+        It does so once in a run.
 
         Raises:
             ProtocolError: this client has dealt already.
@@ -231,7 +231,7 @@ class StoreServer(ABC):
     def announce(self, rho: float, clients: int) -> None:  # noqa: B027 - a store of the server's own asks nobody
         """Agrees with the store's keeper on a run.
 
-        `clients` have joined; `rho` bounds all releases.
+        `clients` is the number that have joined; `rho` bounds all releases.
         """
 
     @property
@@ -260,7 +260,7 @@ class StoreServer(ABC):
     def traffic(self) -> list[dict[str, float]]:
         """Returns each computing party's cost so far.
 
-        bytes_sent, rounds and cpu seconds; empty without parties.
+        A cost is bytes_sent, rounds and cpu seconds; without parties there is none.
         """
         return []
 

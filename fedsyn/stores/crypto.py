@@ -1,6 +1,6 @@
 """Common part of every use of protocol 'fhe'.
 
-The crypto party's keys on their way to clients, and sums of what they hide.
+It brings the crypto party's keys to clients, and forms sums of what they hide.
 
 `fedsyn.aggregation.fhe` has the sums' rules, `fedsyn.stores.fhe` the store.
 """
@@ -163,7 +163,7 @@ class CryptoRun:
     def announce(self, rho: float, clients: int) -> None:
         """Agrees on the run, once.
 
-        `clients` have joined; `rho` is all that it may release.
+        `clients` is the number that have joined; `rho` is all that the run may release.
         """
         if self._begun is None:
             self._party = connect.connect_crypto(self.config, self.randomness)
@@ -175,7 +175,7 @@ class CryptoRun:
     def invitation(self) -> Arrays:
         """Returns what clients are sent along.
 
-        The run id, the run's public keys, and their signature.
+        These are the run id, the run's public keys, and their signature.
         """
         pieces = (self.begun.run, self.begun.keys.public, self.begun.seal, self.begun.signature)
         return [np.frombuffer(piece, np.uint8) for piece in pieces]

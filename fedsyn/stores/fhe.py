@@ -127,7 +127,7 @@ class FheStore(Store):
     def answer(self, part: ClientDeal) -> Arrays:
         """Returns encrypted counts or columns, and noise for all openings.
 
-        All in one message; with pads, its box.
+        All travels in one message; with pads, the box does too.
         """
         config, domain, facts = part.config, part.holder.domain, part.contract.store_facts
         key = CryptoKey(config, domain, part.request.layout(part.contract).cliques)
@@ -177,7 +177,7 @@ class FheStore(Store):
     ) -> tuple[Parameters, SlotLayout, int, list[ColumnLayout]]:
         """Returns what deals are made of.
 
-        Parameters, layout, planes of noise, and each client's columns if it encrypts them.
+        That is parameters, layout, planes of noise, and each client's columns if it encrypts them.
 
         Args:
             config, domain, facts: of the run.
@@ -216,7 +216,7 @@ class FheStore(Store):
     def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
         """Returns the noise that clients deal before sigma is known.
 
-        The largest resolution that leaves the counts room.
+        Its resolution is the largest that leaves the counts room.
         """
         return pooled_noise(sigma, self.limits, count=count, length=length, rows=rows)
 

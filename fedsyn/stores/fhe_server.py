@@ -92,7 +92,7 @@ class FheServer(StoreServer):
     def at_once(self) -> int:
         """Number of deals that fit a gigabyte.
 
-        Encrypted columns are few clients' anyway.
+        Encrypted columns come from few clients anyway.
         """
         return max(1, int(2**30 // self._message))
 
@@ -146,7 +146,7 @@ class FheServer(StoreServer):
     def _read(self, partition: int, arrays: Arrays) -> tuple[list[Any], int]:
         """Reads a client's ciphertexts.
 
-        Also how many of them hold counts (or columns). Raises ProtocolError if unusable.
+        It returns also how many of them hold counts (or columns). Raises ProtocolError if unusable.
         """
         columns = None if self.fhe.compute == "client" else self._columns_of(partition)
         count = self.layout.ciphertexts if columns is None else columns.ciphertexts

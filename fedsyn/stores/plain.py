@@ -1,6 +1,6 @@
 """A store that the server keeps in the clear.
 
-The papers' simulation, and central AIM's one holder.
+It serves the papers' simulation, and central AIM's one holder.
 
 The server must be trusted with every client's exact answers. With `noise: server` it draws the noise itself, as much as
 a central mechanism; with `noise: distributed` it plays the three parties, share by share, so that a run over `mpc` with
@@ -47,7 +47,7 @@ class PlainStore(Store):
     def room_of_choice(self, terms: ChoiceTerms, epsilon: float) -> SelectionNoise:
         """Returns the noise of a choice.
 
-        As the parties that it plays compare, or in doubles, of which no step may be lost in rounding.
+        It is the noise of the parties that it plays, or noise in doubles, of which no step may be lost in rounding.
         """
         if self.node.noise == "distributed":
             return super().room_of_choice(terms, epsilon)
@@ -105,7 +105,7 @@ class PlainServer(StoreServer):
     def _check_rows(self, cells: npt.NDArray[np.int64], values: npt.NDArray[np.int64], rows: int | None) -> None:
         """Refuses counts that are not of a table.
 
-        Every marginal has as many rows, and as many as were published.
+        Every marginal has the same number of rows, the published one where there is one.
 
         The squared score's sensitivity rests on it. ProtocolError; the server sees these counts anyway.
         """

@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 def is_run_name(name: object) -> bool:
     """Returns whether this can name a run.
 
-    1 to 64 letters, digits, '.', '_' and '-', which make a file's name anywhere.
+    A name has 1 to 64 letters, digits, '.', '_' and '-', which make a file's name anywhere.
     """
     return isinstance(name, str) and _NAME.fullmatch(name) is not None and ".." not in name
 
@@ -42,7 +42,7 @@ def is_run_name(name: object) -> bool:
 class Subject:
     """The text that an operator signs, and a holder approves.
 
-    Exactly this, and nothing like it.
+    They sign and approve exactly this text.
 
     Attributes:
         run: the run's own name.
@@ -90,7 +90,7 @@ def order_of(config: RunConfig, schema: Schema, run: str) -> str:
 def operator_of(order: str, subject: Subject) -> str:
     """Returns the public key of the operator who signed this run.
 
-    64 hex digits; "" where nobody did.
+    It has 64 hex digits; it is "" where nobody signed.
 
     Raises:
         NodeError: an order that is malformed, or of another run, configuration or schema.

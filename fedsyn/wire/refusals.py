@@ -95,7 +95,7 @@ class Refusal:
 
 
 def answer_of(scalars: Mapping[str, Any]) -> dict[str, Any] | Refusal:
-    """Return the answer's fields, or the node's refusal.
+    """Returns the answer's fields, or the node's refusal.
 
     A sentence that is too long, or does not print, is replaced as a whole.
 
@@ -113,7 +113,7 @@ def answer_of(scalars: Mapping[str, Any]) -> dict[str, Any] | Refusal:
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """Return what a server may know of a failure at a node."""
+    """Returns what a server may know of a failure at a node."""
     match error:
         case WaitsForHolder():
             return Refusal(Kind.APPROVAL, str(error))

@@ -107,7 +107,7 @@ class Request(BaseModel):
     def largest(cls, contract: Any) -> Iterable[Layout]:
         """Returns the layouts of the largest requests of a run.
 
-        What they sum, or open.
+        A layout describes what a request sums, or opens.
 
         A run without room for one of them does not begin (`fedsyn.protocol.room`). A request that does not define this
         is refused when it is too large, in the middle of a run.
@@ -185,7 +185,7 @@ class SumRequest(Request):
 class DealRequest(Request):
     """A request for exact answers that go into a store.
 
-    Nothing comes out of it but by `Choose` and `Open`.
+    Nothing comes out of the store but by `Choose` and `Open`.
     """
 
     kind = "deal"
@@ -199,7 +199,7 @@ class DealRequest(Request):
     def release(self, noise_by: str) -> Release:
         """Returns the client's entry for all that the store may release.
 
-        One Gaussian release of that rho.
+        It is one Gaussian release of that rho.
 
         The store's own ledger enters each choice and each marginal, and stops at the same rho.
         """

@@ -1,6 +1,6 @@
 """Encoding of vectors in messages.
 
-Sparse integer vectors in the smallest types, and flat vectors cut into arrays.
+It writes sparse integer vectors in the smallest types, and cuts flat vectors into arrays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGEST = 2**53
 def encode_sparse(cells: npt.NDArray[np.integer], values: npt.NDArray[np.integer]) -> Arrays:
     """Encodes a sparse integer vector as two arrays.
 
-    Gaps between sorted cells, and values, in the smallest integer types.
+    They hold gaps between sorted cells, and values, in the smallest integer types.
 
     Args:
         cells: (m,) strictly increasing flat positions.

@@ -164,7 +164,7 @@ class Pads:
     def on(self, counts: npt.NDArray[np.int64], planes: npt.NDArray[np.int64]) -> tuple[Residues, Residues]:
         """Returns a client's padded numbers, from 0 to t - 1.
 
-        The counts, to be encrypted; counts and planes, for openings.
+        The counts are to be encrypted; counts and planes are for openings.
         """
         plain = np.concatenate([counts, counts, planes.reshape(-1)])
         if len(plain) != self.length:
@@ -196,7 +196,7 @@ class Pads:
 def opening_of(numbers: Residues, layout: SlotLayout, pieces: Sequence[Piece], factor: int, modulus: int) -> Residues:
     """Returns γ times an opening's counts plus its noise.
 
-    One piece after the other; of padded numbers, or of their pads.
+    They follow one piece after the other; the numbers are padded ones, or their pads.
 
     Args:
         numbers: counts, then each plane.

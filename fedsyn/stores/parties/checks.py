@@ -114,7 +114,7 @@ def _check_norm(norm: str, config: RunConfig) -> None:
 def check_configuration(announcement: Announcement, host: Host, protocol: Capabilities) -> None:
     """Checks a configuration, as every party does.
 
-    Against what it allows, and what is the same for all roles.
+    It compares it with what the party allows, and with what holds for all roles.
     """
     config, policy = announcement.config, host.policy
     refuse(config.mechanism.name not in policy.mechanisms, f"its policy allows {_listed(policy.mechanisms)} only")
@@ -205,7 +205,7 @@ def _fitting(announcement: Announcement, policy: PartyPolicy, book: PartyLedger)
 def _accounted(announcement: Announcement) -> Kind:
     """Returns how the run adds up.
 
-    One of Gaussian noise alone is exact, and may spend a little more rho for its epsilon.
+    A run of Gaussian noise alone is exact, and may spend a little more rho for its epsilon.
     """
     return "zcdp" if contract_class(announcement.config.mechanism.name).accountant == "zcdp" else "gaussian"
 
@@ -213,7 +213,7 @@ def _accounted(announcement: Announcement) -> Kind:
 def ledger_of(announcement: Announcement, accountant: str = "zcdp") -> Ledger:
     """Returns the ledger of one run at one party.
 
-    A filter at what was announced, within the run's own budget.
+    It is a filter at what was announced, within the run's own budget.
     """
     rho = announcement.rho
     try:

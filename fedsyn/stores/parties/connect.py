@@ -1,6 +1,6 @@
 """Connections to the parties of a run.
 
-Services where the configuration names them, states of a simulation elsewhere.
+They are services where the configuration names them, and states of a simulation elsewhere.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def connect(config: RunConfig, randomness: Randomness) -> ComputeParties:
 def connect_crypto(config: RunConfig, randomness: Randomness) -> CryptoParty:
     """Connects to the crypto party of a run with protocol 'fhe'.
 
-    A service, or a state of a simulation.
+    It is a service, or a state of a simulation.
     """
     if config.runtime.engine != "deployment":
         return LocalCryptoParty(randomness)

@@ -128,6 +128,7 @@ class KeyHolder(RunHalf["KeptRun"]):
         refuse(theta < least, f"aggregation.corrupted is {theta:g}, and its policy demands at least {least:g}")
         if most is not None:
             refuse(gone > most, f"aggregation.dropout is {gone:g}, and its policy allows at most {most:g}")
+        # Who contributes: clients with pinned keys, or anybody.
         signers = signers_of(config, self.host)
         if contract.store:
             self._check_store(config, signers)
@@ -137,6 +138,7 @@ class KeyHolder(RunHalf["KeptRun"]):
         stored = tuple(contract.stored.cliques) if contract.store else ()
         refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
         ledger = ledger_of(announcement, contract.accountant)
+        # Keys of this run alone, bound to its announcement.
         nonce = os.urandom(_NONCE)
         run = run_id(announcement, [nonce])
         facts = contract.store_facts if contract.store else None
@@ -311,7 +313,7 @@ def limits_of(config: RunConfig, clients: int) -> Limits:
 def signed_keys(agreed: bytes, public: bytes, seal: bytes) -> bytes:
     """Returns the bytes that the crypto party signs for its keys.
 
-    Each client checks them: the keys, and all that makes the run what it is.
+    Each client checks them. They cover the keys, and all that makes the run what it is.
 
     Args:
         agreed: `fedsyn.stores.parties.interface.sealed_for`.
@@ -353,7 +355,7 @@ def pooled_noise(sigma: float, limits: Limits, *, count: int, length: int, rows:
 class KeptRun(PartyRun):
     """A run, as the crypto party keeps it.
 
-    Its keys, and who contributes to what.
+    It has the keys, and who contributes to what.
     """
 
     def __init__(
@@ -440,7 +442,7 @@ class KeptRun(PartyRun):
 def signers_of(config: RunConfig, host: Host) -> Mapping[int, bytes] | None:
     """Returns all clients' public keys, if the administrator agreed to them.
 
-    None: they could be made up.
+    None means that they could be made up.
 
     In a simulation, which protects nobody, each client is whom it says it is: an empty table.
 

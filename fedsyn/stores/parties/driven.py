@@ -51,7 +51,7 @@ class Driven(ABC):
 
     @abstractmethod
     def enter(self, announcement: Announcement) -> None:
-        """Reach the parties for a run that is to be announced."""
+        """Reaches the parties for a run that is to be announced."""
 
     @abstractmethod
     def take(self, step: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> list[T]:
@@ -68,11 +68,11 @@ class Driven(ABC):
     def end(self) -> None:
         """Ends the run; the parties forget what they kept of it.
 
-        Never an error.
+        It never raises an error.
         """
 
     def fail(self, sentence: str) -> NoReturn:
-        """End the run everywhere, and say why."""
+        """Ends the run everywhere, and says why."""
         self.end()
         raise RunError(f"{sentence}; nothing was opened")
 
@@ -86,7 +86,7 @@ class ComputeParties(Driven):
         """X25519 public keys, to which clients seal."""
 
     def begin(self, announcement: Announcement) -> bytes:
-        """Announces a run; the run id that the parties agreed on."""
+        """Announces a run; returns the id that the parties agreed on."""
         self.end()
         self.enter(announcement)
         return self._agreed(Party.begin, [(announcement,)] * PARTIES)
@@ -94,7 +94,7 @@ class ComputeParties(Driven):
     def deal(self, deals: Mapping[int, SealedDeal]) -> dict[int, str]:
         """Hands over deals by partition id; returns why each was refused.
 
-        By one party or by their comparison.
+        One party refuses, or their comparison does.
         """
         refused: dict[int, str] = {}
         for chunk in _chunks(deals):
@@ -112,7 +112,7 @@ class ComputeParties(Driven):
     def open(self, order: OpenOrder) -> npt.NDArray[np.int64]:
         """Returns the marginals one after the other, (L',).
 
-        Times the noise's resolution, with all three shares of the noise.
+        They are multiplied by the noise's resolution, and have all three shares of the noise.
         """
         shares = self.take(Party.open, [(order,)] * PARTIES)
         try:
@@ -152,14 +152,14 @@ class CryptoParty(Driven):
     def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
         """Names contributors, by partition; returns why each was refused.
 
-        Of a sum or (None) of the store.
+        They contribute to a sum or, without one (None), to the store.
         """
         return self._said(KeyHolder.admit, order, boxes)
 
     def total(self, order: TotalOrder, vector: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """Returns the total of a sum, (L,).
 
-        From that of the vectors of all contributors that it has admitted.
+        It covers all contributors that the party has admitted.
         """
         return self._said(KeyHolder.total, order, vector)
 

@@ -1,6 +1,6 @@
 """Messages from a server to the computing parties or crypto party.
 
-And the first facts that a crypto party is told.
+They include the first facts that a crypto party is told.
 
 A run has one `Announcement`, then deals, then orders, each numbered. Everything here is public. The parties compare
 what each of them was told before they compute anything, so a server cannot tell them different things.
@@ -53,7 +53,7 @@ class Announcement:
 def run_id(announcement: Announcement, nonces: Sequence[bytes]) -> bytes:
     """Returns 32 bytes that bind a run.
 
-    Its announcement and a nonce of each party, so no run can be played twice.
+    They cover its announcement and a nonce of each party, so no run can be played twice.
     """
     digest = hashlib.sha256(pack(Announcement, announcement))
     for nonce in nonces:
@@ -154,7 +154,7 @@ class SealedDeal:
 class PartyCost:
     """One party's cost.
 
-    Bytes to the other two, rounds of messages between them, processor seconds.
+    It counts bytes to the other two, rounds of messages between them, and processor seconds.
     """
 
     bytes_sent: int = 0

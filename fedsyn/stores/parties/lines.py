@@ -1,6 +1,6 @@
 """Lines between two parties' services.
 
-One stream of a run in each direction, first in, first out.
+A run has one stream in each direction, first in, first out.
 
 A party sends on streams that it opens, and receives on those that the others open to it. A stream names its run by the
 announcement's nonce; it may arrive before this party has heard of the run. Messages are cut into frames of 1 MiB, so
@@ -124,7 +124,7 @@ class Inbox:
 class Inboxes:
     """The inboxes of a service, by run and party.
 
-    Made by the first that needs it, a line or the run itself.
+    An inbox is made by the first that needs it, a line or the run itself.
 
     Args:
         most: of an inbox, once the run is known here; before that a few KB.
@@ -254,7 +254,7 @@ class RunNetwork:
         return self._in[sender].get(self._timeout)
 
     def abort(self, reason: str) -> None:
-        """Wake everything that waits here, and tell the other two."""
+        """Wakes everything that waits here, and tells the other two."""
         for inbox in self._in.values():
             inbox.close(reason)
         self.close(abort=True)

@@ -1,6 +1,6 @@
 """The parties of a simulation, in one process.
 
-Three threads, each with a state of its own, or one crypto party.
+They are three threads, each with a state of its own, or one crypto party.
 
 They do what services do, sealed deals included, and cost what those cost but for the network. With a seed their noise
 is that of every other store with the same seed. They protect nobody: one process has all three slots.
@@ -54,7 +54,7 @@ class Local(Driven):
     def hosts(self, announcement: Announcement, pairs: Sequence[KeyPair]) -> Sequence[Host]:
         """Returns the parties' facts in a run or a simulation.
 
-        Those of a simulation have these keys.
+        A simulation's parties have these keys.
         """
         policy = PartyPolicy.of_simulation(announcement.config.mechanism.name)
         return self._hosts or [Host(pair, policy, self._randomness) for pair in pairs]

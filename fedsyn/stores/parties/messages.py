@@ -34,7 +34,7 @@ _MALFORMED = "a message is malformed"
 
 
 def pack(kind: Any, value: Any) -> bytes:
-    """Return a value as a message.
+    """Returns a value as a message.
 
     Args:
         kind: type of the value: a dataclass, a plain type, an array of numbers, or a tuple, sequence, mapping by
@@ -94,7 +94,7 @@ def parts_of(message: bytes) -> tuple[Any, list[memoryview]]:
 
 
 def digest_of(*pieces: bytes) -> bytes:
-    """Return SHA-256 over pieces and their lengths."""
+    """Returns SHA-256 over pieces and their lengths."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(struct.pack("<Q", len(piece)))
@@ -108,7 +108,7 @@ def digest_of(*pieces: bytes) -> bytes:
 def _written(kind: Any, value: Any, blobs: list[bytes]) -> Any:
     """Returns the JSON of a value.
 
-    Its bytes and arrays go to `blobs`, in order.
+    The value's bytes and arrays go to `blobs`, in order.
     """
     shape, inner = get_origin(kind), get_args(kind)
     if kind is bytes:
@@ -138,6 +138,7 @@ def _read(kind: Any, facts: Any, blobs: Iterator[memoryview]) -> Any:
     Raises anything that `unpack` catches.
     """
     shape, inner = get_origin(kind), get_args(kind)
+    # Bytes and arrays travel as blobs; their place in the JSON is null.
     if kind is bytes or shape is np.ndarray:
         _require(facts is None)
         blob = next(blobs)
@@ -147,6 +148,7 @@ def _read(kind: Any, facts: Any, blobs: Iterator[memoryview]) -> Any:
     if kind is Domain:
         return Domain(_read(tuple[str, ...], facts["attributes"], blobs), _read(tuple[int, ...], facts["shape"], blobs))
     if hasattr(kind, "__dataclass_fields__"):
+        # Exactly the fields of the dataclass, no more and no fewer.
         fields = _fields(kind)
         _require(isinstance(facts, dict) and facts.keys() == fields.keys())
         return kind(**{name: _read(hint, facts[name], blobs) for name, hint in fields.items()})
@@ -155,12 +157,15 @@ def _read(kind: Any, facts: Any, blobs: Iterator[memoryview]) -> Any:
     if shape is not None:
         _require(isinstance(facts, list))
     if shape in (Mapping, dict):
+        # Mappings are lists of pairs, each key once.
         keys = [key for key, _ in facts]
         _require(all(type(key) is int and 0 <= key < 2**31 for key in keys) and len(set(keys)) == len(keys))
         return {key: _read(inner[1], each, blobs) for key, each in facts}
     if shape is not None:
+        # Tuples, lists and sequences, item by item.
         items = [_read(hint, each, blobs) for hint, each in zip(_each(kind, len(facts)), facts, strict=True)]
         return items if shape is list else tuple(items)
+    # Plain values: exactly of the type, and no infinity or NaN.
     _require(type(facts) is kind and (kind is not float or math.isfinite(facts)))
     return facts
 
@@ -180,7 +185,7 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 def _native(array: Any) -> Any:
-    """Return the type of an array type's numbers."""
+    """Returns the type of an array type's numbers."""
     return get_args(get_args(array)[1])[0]
 
 

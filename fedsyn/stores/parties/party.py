@@ -73,7 +73,7 @@ class Party(RunHalf["_Run"]):
     def begin(self, announcement: Announcement) -> bytes:
         """Agrees with the other two on a run; returns its id.
 
-        One message each way, then keys of the slots.
+        The parties send one message each way, then keys of the slots.
         """
         contract = check_announcement(announcement, self.host)
         ledger = ledger_of(announcement)
@@ -99,7 +99,7 @@ class Party(RunHalf["_Run"]):
     def deal(self, parts: Mapping[int, DealPart]) -> dict[int, str]:
         """Takes deals by partition id; returns the refused ones, and why.
 
-        Those that were refused by any party, the same at all three.
+        A deal that any party refuses is refused at all three.
         """
         run = self._running()
         deals = run.deals
@@ -132,7 +132,7 @@ class Party(RunHalf["_Run"]):
     def open(self, order: OpenOrder) -> ServerShare:
         """Returns this party's share of noisy marginals, for the server.
 
-        The marginals times the noise's resolution plus the noise of all three.
+        It shares the marginals times the noise's resolution plus the noise of all three.
         """
         run = self._running(order)
         noise = plan_opening(order, run.layout, self.host.policy.limits, run.least_sigma)
@@ -160,7 +160,7 @@ class Party(RunHalf["_Run"]):
     def _agree(self, run: _Run, order: PartyOrder) -> None:
         """Compares the order, and all that came before it.
 
-        All three say that they take it.
+        Each of the three says that it takes the order.
         """
         whole = pack(type(order), order)
         digest = digest_of(b"order", run.state(), whole)
@@ -180,7 +180,7 @@ class Party(RunHalf["_Run"]):
 def _norms(session: Session, terms: ChoiceTerms, far: Shared) -> Shared:
     """Returns shares of the norm of each clique's γ M - m.
 
-    Exactly the norm that the noise was sized for.
+    It is exactly the norm that the noise was sized for.
     """
     if terms.norm == L1.name:
         return session.l1(far, terms.starts, terms.bits)
@@ -216,7 +216,7 @@ class _Run(PartyRun):
     def marginals(self, cliques: tuple[Clique, ...]) -> Shared:
         """Returns shares of some marginals, one after the other.
 
-        Sums of the stored shares; no message.
+        They are sums of the stored shares and need no message.
         """
         stored = self.deals.total
         return concatenate([stored.mapped(functools.partial(self._onto, clique)) for clique in cliques])
@@ -271,7 +271,7 @@ class DealEntry:
     def told(self, slot: int) -> bytes:
         """Returns the digest for the other holder of a slot.
 
-        This party's own slot (0) or its next one (1).
+        The slot is this party's own (0) or its next one (1).
         """
         if self.opened is None:
             return bytes([self.fault]) + bytes(_FACTS + _MARK)
@@ -328,7 +328,7 @@ class Deals:
     def compared(self, entries: Mapping[int, DealEntry], digest: bytes) -> tuple[bytes, bytes]:
         """Returns the messages to both neighbours.
 
-        To the one before about this party's own slot, to the one after about its next slot.
+        The party before hears about this party's own slot, the one after about its next slot.
         """
         before, after = (digest + b"".join(entry.told(slot) for entry in entries.values()) for slot in (0, 1))
         return before, after
@@ -336,7 +336,7 @@ class Deals:
     def judged(self, entries: Mapping[int, DealEntry], heard: Mapping[int, bytes], skip: int) -> bytes:
         """Returns one byte for each client: this party's finding.
 
-        Alone or with what the other two have told it.
+        The finding is its own or follows from what the other two have sent.
         """
         verdict = bytearray(len(entries))
         for sender, message in heard.items():

@@ -99,6 +99,7 @@ class Serving(ABC):
     entry_bytes: ClassVar[int]
 
     def __init__(self, file: PartyFile, others: Sequence[PartyCard] = ()) -> None:
+        # Keys: this party's own, and those of the callers that it accepts.
         card, self.credentials, pair = load_party(Path(file.folder))
         self.file, self.cards, limits = file, (card, *others), file.policy.limits
         operators = {certificate_of(Path(path)) for path in file.operators}
@@ -108,6 +109,7 @@ class Serving(ABC):
             raise ConfigError(
                 "parties, operators: one of them has this party's own key, or two have the same; each side has its own"
             )
+        # The ledger for life, and what every run here shares.
         self.book = PartyLedger(Path(file.ledger), file.policy.total_budget)
         self.host = Host(pair, file.policy, Randomness(None), self.book, self.cards)
         self._steps = steps_of(self.half)
@@ -117,6 +119,7 @@ class Serving(ABC):
         self._reading = threading.Lock()  # held while a request is in memory: there is one, of up to `_most` bytes
         self.orders = Requests("orders", "order", "outcome")
         self._probes: Pages | None = None
+        # One gRPC handler for each step of a run, and one for the lines of other parties.
         pool = futures.ThreadPoolExecutor(_THREADS, "party")
         self._server = grpc.server(pool, options=server_options(2 * FRAME), maximum_concurrent_rpcs=_THREADS)
         calls = {name: self._guarded(partial(self._ordered, name), name) for name in self._steps}
@@ -127,6 +130,7 @@ class Serving(ABC):
         for method, methods in ((METHOD, handlers), (LINE, lines)):
             services = (grpc.method_handlers_generic_handler(method.split("/")[1], methods),)
             self._server.add_generic_rpc_handlers(services)
+        # gRPC reports an unusable address as an error or as port 0.
         listen = file.listen or card.address
         try:
             self.port = self._server.add_secure_port(listen, server_credentials(self.credentials, pinned))
@@ -147,7 +151,7 @@ class Serving(ABC):
         threading.Thread(target=self._watch_idle, daemon=True).start()
 
     def stop(self) -> None:
-        """End a run that is under way, and the service."""
+        """Ends a run that is under way, and the service."""
         self._stopped.set()
         if self._current is not None:
             self._drop(self._current, "this party was stopped")
@@ -319,7 +323,7 @@ class Serving(ABC):
     # The run ----------------------------------------------------------------------------------------------------------
 
     def _entered(self, announcement: Announcement, tag: str) -> Current:
-        """Make a run the current one. Raises Busy if there is one."""
+        """Makes a run the current one. Raises Busy if there is one."""
         self._require_free()
         self.reach(announcement)
         with self._lock:
@@ -328,7 +332,7 @@ class Serving(ABC):
             return self._current
 
     def _require_free(self) -> None:
-        """Raise Busy if there is a run."""
+        """Raises Busy if there is a run."""
         current = self._current
         if current is not None:
             seconds = time.monotonic() - current.latest
@@ -339,7 +343,7 @@ class Serving(ABC):
 
     @contextmanager
     def _turn(self, current: Current) -> Iterator[None]:
-        """Hold an order's turn in a run; two at once are refused."""
+        """Holds an order's turn in a run; two at once are refused."""
         free = current.lock.acquire(blocking=False)
         try:
             if current.dropped is not None:  # it is about to leave
@@ -456,5 +460,5 @@ class CryptoService(Serving):
 
 
 def service_of(file: PartyFile) -> Serving:
-    """Return the service that a party's file describes."""
+    """Returns the service that a party's file describes."""
     return CryptoService(file) if file.role == "crypto" else Service(file)

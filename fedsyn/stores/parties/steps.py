@@ -1,6 +1,6 @@
 """A party's half of one run, in any role.
 
-Steps, of which none follows an error, and one way to charge.
+It has steps, of which none follows an error, and one way to charge.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PartyRun:
 def least_sigma(contract: Any, rho: float) -> float | None:
     """Returns the plan's least noise on any opened marginal.
 
-    None where the plan does not fix it.
+    None means that the plan does not fix it.
     """
     opened = [step for step in contract.plan(rho, math.inf) if step.request.kind == "open"]
     return None if any(step.first_rho < step.rho for step in opened) else min((s.sigma for s in opened), default=None)
@@ -176,7 +176,7 @@ def steps_of(half: type[RunHalf[Any]]) -> dict[str, Callable[..., Any]]:
 def types_of(step: Callable[..., Any]) -> tuple[Any, Any]:
     """Returns the types of a step's arguments and results.
 
-    The results are its own and what the party spent.
+    The results are the step's own and what the party spent.
     """
     hints = get_type_hints(step)
     answer = hints.pop("return"), PartyCost
