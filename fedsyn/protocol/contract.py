@@ -147,8 +147,6 @@ class Contract:
         """Returns the budget of a holder with a smaller guarantee.
 
         None means as much as the run asks for.
-
-        None means as much as the run asks for.
         """
         if guarantee is None or guarantee == self.budget.guarantee:
             return self.budget
