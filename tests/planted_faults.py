@@ -157,8 +157,8 @@ FAULTS = {
     ),
     "a verdict whose sign is turned": Fault(
         "fedsyn/evaluation/verdict.py",
-        "else 2 * links <= len(self.links)",
-        "else 2 * links > len(self.links)",
+        "True if 2 * sure >= every else False",
+        "True if 2 * sure < every else False",
         "unit/evaluation/test_verdicts.py",
     ),
     "a verdict that is kinder": Fault(
