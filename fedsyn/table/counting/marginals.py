@@ -115,8 +115,8 @@ class Counter:
         products = self._products
         if products is not None and products.pay(n):
             ends = np.cumsum(products.cells)[:-1]
-            for i, own in zip(self._pairs, np.split(products.counts(codes), ends), strict=True):
-                results[i] = own
+            for i, counts in zip(self._pairs, np.split(products.counts(codes), ends), strict=True):
+                results[i] = counts
         rest = [which for which, flat in enumerate(results) if flat is None]
         if n <= _FEW_ROWS:
             _count_together(codes, shape, axes, sizes, rest, results)
@@ -210,8 +210,8 @@ class PairProducts:
         (b + 1,) says where each block's cells begin. Two arrays (sum of `cells`,) say where each cell is in its
         block, and where it is in the result.
         """
-        blocks, own = self._blocks
-        order = np.argsort(own, kind="stable")
+        blocks, block_of = self._blocks
+        order = np.argsort(block_of, kind="stable")
         (first, second), cells = self._pairs[:, order], self.cells[order]
         ends = np.cumsum(cells)
         of = np.repeat(np.arange(len(cells), dtype=np.int32), cells)
@@ -220,26 +220,26 @@ class PairProducts:
         row, column = row + self.starts[first][of], column + self.starts[second][of]
         turned = (first // _STRIP > second // _STRIP)[of]
         row, column = np.where(turned, column, row), np.where(turned, row, column)
-        top, _, left, right = blocks[own[order]].T
+        top, _, left, right = blocks[block_of[order]].T
         within = (row - top[of]) * (right - left)[of] + column - left[of]
         among = (np.cumsum(self.cells) - self.cells)[order][of] + cell
-        bounds = np.append(0, ends)[np.searchsorted(own[order], np.arange(len(blocks) + 1))]
+        bounds = np.append(0, ends)[np.searchsorted(block_of[order], np.arange(len(blocks) + 1))]
         return bounds, within.astype(np.int32), among.astype(np.int32)
 
     def counts(self, codes: np.ndarray) -> np.ndarray:
         """(sum of `cells`,) int64 counts of all pairs."""
         bounds, within, among = self._at
-        found = np.zeros(len(within))
+        totals = np.zeros(len(within))
         for start in range(0, len(codes), _MULTIPLIED):
             part = codes[start : start + _MULTIPLIED, self.used]
             if (part < 0).any() or (part >= self.sizes).any():  # it would count as a neighbour's value
                 raise ValueError("a code lies outside its attribute")
             ones = np.zeros((len(part), self.columns), np.float32)
             ones[np.arange(len(part))[:, None], part + self.starts] = 1.0
-            for (top, bottom, left, right), own in zip(self._blocks[0], map(slice, bounds, bounds[1:]), strict=True):
-                found[own] += (ones[:, top:bottom].T @ ones[:, left:right]).ravel()[within[own]]
-        out = np.empty(len(found), np.int64)
-        out[among] = found
+            for (top, bottom, left, right), span in zip(self._blocks[0], map(slice, bounds, bounds[1:]), strict=True):
+                totals[span] += (ones[:, top:bottom].T @ ones[:, left:right]).ravel()[within[span]]
+        out = np.empty(len(totals), np.int64)
+        out[among] = totals
         return out
 
 
@@ -390,14 +390,14 @@ def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Seque
     n = codes.shape[0]
     if n * len(axes) <= _FEW:
         return _sorted_cells(codes, domain, axes) if axes else []
-    found: dict[int, SparseMarginal] = {}
+    marginals: dict[int, SparseMarginal] = {}
     sizes = [prod(domain.shape[i] for i in clique) for clique in axes]
     for group in groups_within(_CELLS_AT_ONCE, [i for i, size in enumerate(sizes) if size <= n], lambda i: sizes[i]):
         dense = count(codes, domain, [cliques[i] for i in group])
-        found |= {i: dense_to_sparse(marginal) for i, marginal in zip(group, dense, strict=True)}
+        marginals |= {i: dense_to_sparse(marginal) for i, marginal in zip(group, dense, strict=True)}
     for group in groups_within(_CELLS_AT_ONCE, [i for i, size in enumerate(sizes) if size > n], lambda i: n):
-        found |= dict(zip(group, _sorted_cells(codes, domain, [axes[i] for i in group]), strict=True))
-    return [found[i] for i in range(len(axes))]
+        marginals |= dict(zip(group, _sorted_cells(codes, domain, [axes[i] for i in group]), strict=True))
+    return [marginals[i] for i in range(len(axes))]
 
 
 def groups_within(most: int, which: Sequence[int], size: Callable[[int], int]) -> Iterator[list[int]]:

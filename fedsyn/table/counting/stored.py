@@ -23,7 +23,11 @@ def stored_cliques(cliques: Sequence[Clique], domain: Domain) -> tuple[Clique, .
     """
     sets = [frozenset(clique) for clique in cliques]
     holding = _holders(sets)
-    largest = [q for q, own in zip(cliques, sets, strict=True) if not any(own < sets[i] for i in _fewest(holding, own))]
+    largest = [
+        q
+        for q, members in zip(cliques, sets, strict=True)
+        if not any(members < sets[i] for i in _fewest(holding, members))
+    ]
     covered = frozenset[str]().union(*sets)
     alone = [(name,) for name in domain if name not in covered]
     return tuple(dict.fromkeys([*largest, *alone]))
@@ -130,9 +134,9 @@ class StoredLayout:
             KeyError: no stored clique has them all.
         """
         if clique not in self._found:
-            own = frozenset(clique)
-            near = _fewest(self._holding, own) if own else range(len(self.cliques))
-            holding = [i for i in near if own <= self._sets[i]]
+            names = frozenset(clique)
+            near = _fewest(self._holding, names) if names else range(len(self.cliques))
+            holding = [i for i in near if names <= self._sets[i]]
             if not holding:
                 raise KeyError(clique)
             i = min(holding, key=lambda i: self._starts[i + 1] - self._starts[i])

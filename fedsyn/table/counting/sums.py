@@ -90,9 +90,9 @@ def group_of_cells(groups: Sequence[Codes]) -> tuple[Integers, int]:
     ([0, 1, 0, 1, 2, 3], 4)
     """
     index, length = np.zeros(1, np.int64), 1
-    for own in groups:
-        count = int(np.max(own)) + 1
-        index, length = (index[:, None] * count + np.asarray(own, np.int64)).ravel(), length * count
+    for group in groups:
+        count = int(np.max(group)) + 1
+        index, length = (index[:, None] * count + np.asarray(group, np.int64)).ravel(), length * count
     return index, length
 
 

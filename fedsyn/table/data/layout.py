@@ -78,12 +78,12 @@ def header_options(path: Path, options: FileOptions, columns: Sequence[str]) -> 
 
 
 def _with(file: TextFile, separator: str, fell_back: bool) -> FileOptions:
-    given = file.options
+    options = file.options
     if plain_name(file.path).suffix.lower() in SHEETS:
-        return given
-    encoding = given.encoding or ("cp1252" if fell_back else file.encoding if file.encoding != "utf-8" else None)
-    separated = given.separator or (separator if separator != "," else None)
-    return given.model_copy(update={"separator": separated, "encoding": encoding})
+        return options
+    encoding = options.encoding or ("cp1252" if fell_back else file.encoding if file.encoding != "utf-8" else None)
+    separated = options.separator or (separator if separator != "," else None)
+    return options.model_copy(update={"separator": separated, "encoding": encoding})
 
 
 def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = None) -> TextLayout:
@@ -110,9 +110,9 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
     header = _first_cells(head, separator, rows)
     if columns is not None and not set(columns) <= set(header) and options.skip_rows is options.header is None:
         marks = [separator] if sheet or options.separator else candidates
-        found = _names_below(head, marks, set(columns), sheet)
-        if found is not None:
-            return layout_of(path, options.model_copy(update=found), columns)
+        changes = _names_below(head, marks, set(columns), sheet)
+        if changes is not None:
+            return layout_of(path, options.model_copy(update=changes), columns)
     if len(header) == 1 and columns is None and options.separator is None:
         _require_no_title(path, head, candidates)
     if not sheet:

@@ -149,12 +149,12 @@ def shown_layout(options: Mapping[str, Any], schema: Any) -> str:
 
     The text is empty for commas, UTF-8 and decimal points.
     """
-    written, asked = written_as(options, schema), options.get("encoding")
+    written, encoding = written_as(options, schema), options.get("encoding")
     words = [f"{shown(written.separator)} between the cells"] if written.separator not in (None, ",") else []
     if written.encoding not in (None, "utf-8"):
         words.append(written.encoding.upper())
-    elif asked and written.encoding is None:
-        words.append(f"UTF-8 (letters of the schema are not in {asked})")
+    elif encoding and written.encoding is None:
+        words.append(f"UTF-8 (letters of the schema are not in {encoding})")
     return ", ".join([*words, *(["decimal commas"] if written.decimal == "," else [])])
 
 

@@ -186,19 +186,19 @@ def fill_small_clients(parts: list[np.ndarray], min_rows: int) -> list[np.ndarra
     # spare.
     heap = [(-int(size), client) for client, size in enumerate(sizes) if size > min_rows]
     heapq.heapify(heap)
-    given: dict[int, list[int]] = {}
+    moved_rows: dict[int, list[int]] = {}
     for client in small:
-        taken = given.setdefault(int(client), [])
+        taken = moved_rows.setdefault(int(client), [])
         for _ in range(min_rows - int(sizes[client])):
             negative, donor = heapq.heappop(heap)
             taken.append(int(parts[donor][-negative - 1]))
             sizes[donor] = -negative - 1
             if sizes[donor] > min_rows:
                 heapq.heappush(heap, (negative + 1, donor))
-    kept = [part[:size] if size < part.size else part for part, size in zip(parts, sizes, strict=True)]
+    remaining = [part[:size] if size < part.size else part for part, size in zip(parts, sizes, strict=True)]
     return [
-        np.concatenate([part, np.array(given[client], dtype=np.int64)]) if client in given else part
-        for client, part in enumerate(kept)
+        np.concatenate([part, np.array(moved_rows[client], dtype=np.int64)]) if client in moved_rows else part
+        for client, part in enumerate(remaining)
     ]
 
 

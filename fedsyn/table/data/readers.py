@@ -176,11 +176,11 @@ def say(layout: TextLayout) -> None:
 
     What its options say already is not logged.
     """
-    found = list(layout.notes)
+    notes = list(layout.notes)
     if layout.file.fell_back:
-        found.append("what is not UTF-8 read as Windows-1252")
-    if found:
-        log.info("%s: %s", layout.path, "; ".join(found))
+        notes.append("what is not UTF-8 read as Windows-1252")
+    if notes:
+        log.info("%s: %s", layout.path, "; ".join(notes))
 
 
 def csv_options(layout: TextLayout, schema: Schema) -> dict[str, Any]:
@@ -333,12 +333,12 @@ def encode_open_file(path: str | Path, schema: Schema, options: Options = None) 
     """
     path = require_table(path)
     known = row_count(path, options)
-    codes, own = RowSpool(len(schema.columns), schema.dtype, in_memory=1 << 62), []
+    codes, open_values = RowSpool(len(schema.columns), schema.dtype, in_memory=1 << 62), []
     for block in encoded_blocks(path, schema, options):
         codes.append(block.codes)
-        own.append(block.own)
+        open_values.append(block.own)
     check_rows(path, len(codes), known)
-    return codes.rows(), OwnRows.joined(own)
+    return codes.rows(), OwnRows.joined(open_values)
 
 
 def check_rows(path: Path, rows: int, known: int | None) -> None:

@@ -101,8 +101,8 @@ def load_dataset(
         DataError: the table cannot be read or fetched, or does not have the schema's columns.
     """
     options = dict(options or {})
-    given = Schema.load(schema) if isinstance(schema, str | Path) else schema
-    dataset = _load(source, given, options)
+    loaded_schema = Schema.load(schema) if isinstance(schema, str | Path) else schema
+    dataset = _load(source, loaded_schema, options)
     result = dataset.schema.adjusted(bins, label)
     result.require_columns(dataset.frame.columns, where=f"the table '{dataset.name}'")
     if len(dataset.frame) == 0:
@@ -335,8 +335,8 @@ def _has_units(frame: pd.DataFrame) -> bool:
     cells = frame.iloc[:21].fillna("").astype(str).to_numpy()
     if len(cells) < 21 or any(parse_number(cell) is not None for cell in cells[0]):
         return False
-    told = [column for column in cells.T if column[0].strip()]
-    return any(all(parse_number(cell) is not None for cell in column[1:]) for column in told)
+    columns = [column for column in cells.T if column[0].strip()]
+    return any(all(parse_number(cell) is not None for cell in column[1:]) for column in columns)
 
 
 def _left_out(unnamed: list[int], columns: int) -> str:
@@ -358,8 +358,8 @@ def _parquet(path: Path, most: int, chosen: FileOptions) -> Cells:
             done += len(batch)
             if done >= rows:
                 break
-        kept = pa.schema([file.schema_arrow.field(name) for name in names], file.schema_arrow.metadata)
-        table = pa.Table.from_batches(batches, schema=kept).slice(0, rows)
+        arrow_schema = pa.schema([file.schema_arrow.field(name) for name in names], file.schema_arrow.metadata)
+        table = pa.Table.from_batches(batches, schema=arrow_schema).slice(0, rows)
         more = file.metadata.num_rows > len(table)
     notes = [f"{file.metadata.num_rows:,} rows: what is proposed was read from the first {rows:,}"] if more else []
     if nested:

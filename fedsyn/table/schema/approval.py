@@ -107,8 +107,8 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
     profile = Profile.of(series, frozenset(word for word in schema.missing_text if not column.lists(word)))
     texts: list[str] = profile.texts.to_pylist()
     codes = np.array([column.code_of(text, schema.missing_text) for text in texts], dtype=np.int64)
-    own = np.array([column.lists(text) for text in texts], dtype=bool)
-    rows = np.bincount(codes[own], weights=profile.counts[own], minlength=column.size)
+    is_listed = np.array([column.lists(text) for text in texts], dtype=bool)
+    rows = np.bincount(codes[is_listed], weights=profile.counts[is_listed], minlength=column.size)
     listed = [code for code, value in enumerate(column.values) if value in column.categories]
     rare = tuple(column.values[code] for code in listed if 0 < rows[code] < few)
     often = sorted(listed, key=lambda code: -rows[code])[:_SHOWN]
@@ -116,7 +116,7 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
     shown += f", and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     shown += f"; {len(rare)} held by fewer than {few} rows" if rare else ""
     shown += _absent(profile.missing)
-    unlisted, held = int((~own).sum()), int(profile.counts[~own].sum())
+    unlisted, held = int((~is_listed).sum()), int(profile.counts[~is_listed].sum())
     return Finding(rare, unlisted, held, absent=profile.missing, values=tuple(texts), shown=shown)
 
 
@@ -145,7 +145,7 @@ def people(schema: Any, frame: pd.DataFrame | None = None) -> list[str]:
 
     Such a column says which person a row is of.
     """
-    said = []
+    sentences = []
     for name, column in schema.aside.items():
         if getattr(column, "person", False):
             rows = f"'{name}' says which person a row is of, who may have several"
@@ -153,8 +153,8 @@ def people(schema: Any, frame: pd.DataFrame | None = None) -> list[str]:
                 counts = Profile.of(frame[name], schema.missing_text).counts
                 most = counted(int(counts.max(initial=0)), "row")
                 rows = f"'{name}': {counted(len(counts), 'person', 'people')}, up to {most} each"
-            said.append(f"{rows}: {FOR_ONE_ROW}")
-    return said
+            sentences.append(f"{rows}: {FOR_ONE_ROW}")
+    return sentences
 
 
 def left(schema: Any, results: Mapping[str, Finding] | None = None, few: int = FEW_ROWS) -> dict[str, list[str]]:
@@ -248,8 +248,8 @@ def _approved(
     if (rare or marked) and not (how.public or column.public):
         raise SchemaError(_refusal(where, name, len(rare), how.few))
     data |= {"public": how.public} if how.public else {}
-    kept = [mark for mark in data.get("drafted", []) if mark != "rare"]
-    return data | ({"drafted": kept} if kept else {}) | {"approved": True}
+    marks = [mark for mark in data.get("drafted", []) if mark != "rare"]
+    return data | ({"drafted": marks} if marks else {}) | {"approved": True}
 
 
 def _refusal(where: str, name: str, rare: int, few: int) -> str:
@@ -271,12 +271,12 @@ def _private(data: dict[str, Any]) -> dict[str, Any]:
     The run is to find them, so they are not in the schema.
     """
     out = ("lower", "upper", "bins", "bounds", "categories", "other", "groups", "ordered", "unordered", "width")
-    kept = {key: value for key, value in data.items() if key not in out}
+    rest = {key: value for key, value in data.items() if key not in out}
     if "categories" in data:
-        return {**kept, "categories": PRIVATE, "drafted": _without(data, "categories", "rare")}
+        return {**rest, "categories": PRIVATE, "drafted": _without(data, "categories", "rare")}
     if data["kind"] == "boolean" or data["kind"] in ASIDE:
         return data  # there is nothing to find
-    return {**kept, "bounds": PRIVATE, "drafted": _without(data, "bounds", "bins")}
+    return {**rest, "bounds": PRIVATE, "drafted": _without(data, "bounds", "bins")}
 
 
 def _without(data: Mapping[str, Any], *marks: str) -> list[str]:

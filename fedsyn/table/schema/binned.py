@@ -84,7 +84,7 @@ class Within:
         else:
             stop = high
         first = min(max(0, int(np.searchsorted(edges, low, side="right")) - 1), len(edges) - 2)
-        found = []
+        pieces = []
         for bin_ in range(first, len(edges) - 1):
             if edges[bin_] > high:
                 break
@@ -93,8 +93,8 @@ class Within:
             # A single point belongs to the bin that it opens; the last bin has its upper edge, too.
             point = not self._whole and start == end and (low == high) and (start < edges[bin_ + 1] or last)
             if end > start or point:
-                found.append((bin_, float(start), float(end - start)))
-        return found
+                pieces.append((bin_, float(start), float(end - start)))
+        return pieces
 
     def ends(self) -> tuple[Floats, Floats]:
         """Returns the smallest and the largest number in each bin.
@@ -122,9 +122,9 @@ class Within:
         """
         low, high = self._edges[codes], self._edges[codes + 1]
         met = np.isin(codes, self._bin)
-        own, u = codes[met], uniform[met]
-        before = np.searchsorted(self._bin, own, side="left")
-        after = np.searchsorted(self._bin, own, side="right")
+        bins, u = codes[met], uniform[met]
+        before = np.searchsorted(self._bin, bins, side="left")
+        after = np.searchsorted(self._bin, bins, side="right")
         base = self._ends[before] - self._measures[before]
         target = base + u * (self._ends[after - 1] - base)
         piece = np.clip(np.searchsorted(self._ends, target, side="right"), before, after - 1)

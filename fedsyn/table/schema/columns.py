@@ -178,8 +178,8 @@ class CategoricalColumn(ColumnBase):
 
         The value is as a schema or a person writes it. None if there is no such value.
         """
-        own = {key(known): code for code, known in enumerate(self.values)}
-        return next((own[form] for form in keys(value) if form in own), None)
+        codes = {key(known): code for code, known in enumerate(self.values)}
+        return next((codes[form] for form in keys(value) if form in codes), None)
 
     def word_of(self, value: Any) -> str | None:
         """Returns a value's text for categories that nobody knows yet.

@@ -54,12 +54,12 @@ class ComputedColumn(ABC):
 
     def broken(self, rows: DrawnRows) -> Flags:
         """Returns where an existing column differs from the computed one, (n,)."""
-        made = DrawnRows(dict(rows.codes), dict(rows.drawn))
-        self.add(made)
-        if self.name not in made.drawn:
-            return np.asarray(rows.codes[self.name] != made.codes[self.name])
-        (own, absent), (expected, missing) = rows.drawn[self.name], made.drawn[self.name]
-        return np.asarray(np.where(absent | missing, absent != missing, ~self.equal(own, expected)))
+        computed = DrawnRows(dict(rows.codes), dict(rows.drawn))
+        self.add(computed)
+        if self.name not in computed.drawn:
+            return np.asarray(rows.codes[self.name] != computed.codes[self.name])
+        (numbers, absent), (expected, missing) = rows.drawn[self.name], computed.drawn[self.name]
+        return np.asarray(np.where(absent | missing, absent != missing, ~self.equal(numbers, expected)))
 
 
 class Computed(ComputedColumn):
@@ -84,15 +84,15 @@ class Computed(ComputedColumn):
         self.whole = grid.whole
         self.grids: dict[str, NumberGrid] = {}
         for name in self.sources:
-            own = grid_of(columns[name])
-            if own is None or (not isinstance(columns[name], BinnedColumn) and own.family != NUMBERS):
+            source_grid = grid_of(columns[name])
+            if source_grid is None or (not isinstance(columns[name], BinnedColumn) and source_grid.family != NUMBERS):
                 raise SchemaError(f"{rule.text}: '{name}' is not a column of numbers, dates or times")
-            self.grids[name] = own
+            self.grids[name] = source_grid
         unit = self._unit(grid)
         in_days = grid.family.startswith(MOMENTS)  # where numbers are added to dates
         self.steps = {
-            name: own.unit * (_DAY if in_days and own.family == NUMBERS else 1) / unit
-            for name, own in self.grids.items()
+            name: source_grid.unit * (_DAY if in_days and source_grid.family == NUMBERS else 1) / unit
+            for name, source_grid in self.grids.items()
         }
         self._require_room(column, columns)
 
@@ -106,7 +106,7 @@ class Computed(ComputedColumn):
         if len(moments) <= 1 and set(families) <= {SPANS, *moments}:
             if (left, grid.family) == (0, SPANS) or (left == 1 and grid.family in moments):
                 return grid.unit
-            days = all(own.unit % _DAY == 0 for own in self.grids.values())
+            days = all(source_grid.unit % _DAY == 0 for source_grid in self.grids.values())
             if left == 0 and days and grid.family == NUMBERS:
                 return _DAY * grid.unit  # a difference of dates, as a number of days
         if left == 1 and set(families) == {NUMBERS, grid.family} and grid.unit % _DAY == 0:
@@ -123,8 +123,8 @@ class Computed(ComputedColumn):
             raise SchemaError(f"{self.rule.text}: '{optional[0]}' may be missing, so '{self.name}' needs missing: true")
         if not self.whole:
             return
-        for name, own in self.grids.items():
-            if not own.whole:
+        for name, grid in self.grids.items():
+            if not grid.whole:
                 raise SchemaError(
                     f"{self.rule.text}: '{name}' has any number of decimals; make it kind decimal, or '{self.name}' "
                     "kind numeric"
@@ -136,11 +136,11 @@ class Computed(ComputedColumn):
                 )
 
     def add(self, rows: DrawnRows) -> None:
-        found = [rows.numbers(name, self.grids[name]) for name in self.sources]
-        absent = np.zeros(len(found[0][1]), dtype=bool)
-        for _, missing in found:
+        terms = [rows.numbers(name, self.grids[name]) for name in self.sources]
+        absent = np.zeros(len(terms[0][1]), dtype=bool)
+        for _, missing in terms:
             absent |= missing
-        rows.drawn[self.name] = (np.where(absent, 0, self._total([numbers for numbers, _ in found])), absent)
+        rows.drawn[self.name] = (np.where(absent, 0, self._total([numbers for numbers, _ in terms])), absent)
 
     def _total(self, numbers: list[np.ndarray]) -> np.ndarray:
         if all(grid.whole for grid in self.grids.values()):
@@ -251,7 +251,7 @@ class Mapped(ComputedColumn):
 
     def traced(self, literal: Literal) -> Literal | None:
         """Restates a condition for its source, unless the source's numbers decide."""
-        if any(own.intervals is not None for own in self.literals):
+        if any(condition.intervals is not None for condition in self.literals):
             return None
         rows = DrawnRows({self.rule.determines: np.arange(self.source.size)}, {})
         self.add(rows)
@@ -375,13 +375,13 @@ class CompiledRules:
         """Restates a determined column's condition for its source. Raises SchemaError."""
         while literal.name not in self.columns:
             step = next(step for step in self.steps if step.name == literal.name)
-            found = step.traced(literal) if isinstance(step, Mapped) else None
-            if found is None:
+            restated = step.traced(literal) if isinstance(step, Mapped) else None
+            if restated is None:
                 sources = ", ".join(step.sources)
                 raise SchemaError(
                     f"'{literal.name}' is computed by '{step.rule.text}', so state it for {sources} instead"
                 )
-            literal = found
+            literal = restated
         return literal
 
     def _comparison(self, rule: Comparison) -> Constraint:
@@ -436,15 +436,15 @@ class CompiledRules:
     @property
     def coarser(self) -> dict[str, tuple[tuple[int, ...], ...]]:
         """Modelled column -> its codes' values in each category column it determines."""
-        found: dict[str, tuple[tuple[int, ...], ...]] = {}
+        groupings: dict[str, tuple[tuple[int, ...], ...]] = {}
         known = {name: (name, np.arange(size)) for name, size in self._sizes.items()}
         for step in self.steps:
             if isinstance(step, Mapped) and isinstance(step.target, CategoricalColumn) and step.sources[0] in known:
                 root, codes = known[step.sources[0]]
                 known[step.name] = root, step.of_codes[codes]
                 values = np.unique(known[step.name][1], return_inverse=True)[1]
-                found[root] = (*found.get(root, ()), tuple(values.tolist()))
-        return found
+                groupings[root] = (*groupings.get(root, ()), tuple(values.tolist()))
+        return groupings
 
     def _shape(self, clique: Iterable[str]) -> tuple[int, ...]:
         return tuple(self._sizes[name] for name in clique)
@@ -491,9 +491,9 @@ class CompiledRules:
                     "give these columns fewer bins"
                 )
             allowed = np.ones(self._shape(clique), dtype=bool)
-            for members, own, cells in left:
+            for members, axes, cells in left:
                 if name in members:
-                    allowed &= np.expand_dims(cells, tuple(i for i, n in enumerate(clique) if n not in own))
+                    allowed &= np.expand_dims(cells, tuple(i for i, n in enumerate(clique) if n not in axes))
             rest = tuple(other for other in clique if other != name)
             allowed = np.asarray(allowed.any(axis=clique.index(name)))
             left = [item for item in left if name not in item[0]]
@@ -545,9 +545,9 @@ class CompiledRules:
                     rows.drawn[name][0][left] = self.columns[name].draw(codes, rng)[0]
                 left = left[~group.holds(rows.taken(left, group.columns))]
             if len(left):
-                found, numbers = group.place(rows.taken(left, group.columns).codes, rng)
+                placed, numbers = group.place(rows.taken(left, group.columns).codes, rng)
                 for name, values in numbers.items():
-                    rows.drawn[name][0][left[found]] = values[found]
+                    rows.drawn[name][0][left[placed]] = values[placed]
 
     def violations(self, rows: DrawnRows) -> dict[str, int]:
         """Counts the rows that break each constraint whose columns are there."""
@@ -558,10 +558,10 @@ class CompiledRules:
             for step in self.steps:
                 if step.rule is rule and present.issuperset({step.name, *step.sources}):
                     broken = step.broken(rows)
-            for own, constraint in self._constraints:
-                if own is rule and present.issuperset(constraint.columns):
-                    found = ~constraint.holds(rows)
-                    broken = found if broken is None else broken | found
+            for owner, constraint in self._constraints:
+                if owner is rule and present.issuperset(constraint.columns):
+                    breaks = ~constraint.holds(rows)
+                    broken = breaks if broken is None else broken | breaks
             if broken is not None:
                 out[rule.text] = int(broken.sum())
         return out

@@ -191,8 +191,8 @@ class DrawnRows:
     def taken(self, rows: np.ndarray | slice, names: Iterable[str] | None = None) -> DrawnRows:
         """Some of the rows, of some columns."""
         wanted = set(names) if names is not None else {*self.codes, *self.drawn}
-        codes = {name: own[rows] for name, own in self.codes.items() if name in wanted}
-        return DrawnRows(codes, {n: (own[rows], no[rows]) for n, (own, no) in self.drawn.items() if n in wanted})
+        codes = {name: values[rows] for name, values in self.codes.items() if name in wanted}
+        return DrawnRows(codes, {n: (values[rows], no[rows]) for n, (values, no) in self.drawn.items() if n in wanted})
 
     def numbers(self, name: str, grid: NumberGrid) -> tuple[np.ndarray, np.ndarray]:
         """(n,) numbers of an ordered column, and which are missing."""
@@ -324,7 +324,7 @@ class Condition:
     # Ordered columns --------------------------------------------------------------------------------------------------
 
     def _intervals(self, ranges: Iterable[Between]) -> list[Interval]:
-        found, grid = [], self.grid
+        intervals, grid = [], self.grid
         assert grid is not None
         for ends in ranges:
             low, high = -math.inf, math.inf
@@ -338,8 +338,8 @@ class Condition:
                 raise SchemaError(
                     f"'{ends.low}..{ends.high}' of column '{self.name}' is an empty range: its first end is the larger"
                 )
-            found.append((low, high))
-        return found
+            intervals.append((low, high))
+        return intervals
 
     def _number(self, value: Any) -> float:
         """A number of the column's grid."""

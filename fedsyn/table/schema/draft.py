@@ -129,23 +129,23 @@ def text_guess(profile: Profile, options: GuessOptions, stored: str | None) -> G
         if aside is not None:
             return aside
     keys: dict[str, Any] = {"stored": stored} if stored else {}
-    found = _rolled_up(profile, options, keys) or _more_than_text(profile, options, keys)
-    if found is not None:
-        return found if isinstance(found.column, BinnedColumn) else replace(found, hints=vocabulary.text_hints(profile))
+    guess = _rolled_up(profile, options, keys) or _more_than_text(profile, options, keys)
+    if guess is not None:
+        return guess if isinstance(guess.column, BinnedColumn) else replace(guess, hints=vocabulary.text_hints(profile))
     words = tuple(sorted({*vocabulary.word_lists()["placeholders"]} & {*profile.texts.to_pylist()}))
     if words:  # what is left may be numbers or dates
-        found = _more_than_text(profile.without(words), options, keys)
-        if found is not None and not isinstance(found.column, CategoricalColumn):
+        guess = _more_than_text(profile.without(words), options, keys)
+        if guess is not None and not isinstance(guess.column, CategoricalColumn):
             marks = ", ".join(f"'{word}'" for word in words)
-            return replace(found, why=f"{found.why}; {marks} taken for missing", missing_values=words)
+            return replace(guess, why=f"{guess.why}; {marks} taken for missing", missing_values=words)
     mostly, hint = "", tuple[str, ...]()
     if mostly_numbers(profile.tried.to_pylist()):
         mostly, hint = "; mostly numbers", _as_numbers(profile, options)
     if not options.keep and vocabulary.nearly_unique(profile):
-        found = set_aside(profile, IdentifierColumn, vocabulary.shown_share(profile) + mostly, stored)
-        return replace(found, hints=found.hints or hint or vocabulary.text_hints(profile, listed=False))
-    found = proposed(profile, CategoricalColumn, Reading({}, "text"), options, keys)
-    return replace(found, why=found.why + mostly, hints=hint or vocabulary.text_hints(profile))
+        guess = set_aside(profile, IdentifierColumn, vocabulary.shown_share(profile) + mostly, stored)
+        return replace(guess, hints=guess.hints or hint or vocabulary.text_hints(profile, listed=False))
+    guess = proposed(profile, CategoricalColumn, Reading({}, "text"), options, keys)
+    return replace(guess, why=guess.why + mostly, hints=hint or vocabulary.text_hints(profile))
 
 
 def _as_numbers(profile: Profile, options: GuessOptions) -> tuple[str, ...]:
@@ -155,10 +155,10 @@ def _as_numbers(profile: Profile, options: GuessOptions) -> tuple[str, ...]:
     """
     rows = zip(profile.texts.to_pylist(), profile.counts.tolist(), strict=True)
     words = {text: count for text, count in rows if not mostly_numbers([text])}
-    found = _more_than_text(profile.without(words), options, {}) if len(words) <= _MOST_CLASSES else None
-    if found is None or not isinstance(found.column, BinnedColumn):
+    guess = _more_than_text(profile.without(words), options, {}) if len(words) <= _MOST_CLASSES else None
+    if guess is None or not isinstance(guess.column, BinnedColumn):
         return ()
-    column = yamlio.in_one_line(column_dict(found.column.model_copy(update={"drafted": ()})))
+    column = yamlio.in_one_line(column_dict(guess.column.model_copy(update={"drafted": ()})))
     often = yamlio.in_one_line([text for text, count in words.items() if count >= vocabulary.FEW_ROWS])
     rest = "" if all(count >= vocabulary.FEW_ROWS for count in words.values()) else ", with the other words there"
     return (f"numbers, and words that can be missing values? Then {column} and missing_values: {often}{rest}",)
@@ -182,10 +182,10 @@ def _rolled_up(profile: Profile, options: GuessOptions, keys: dict[str, Any]) ->
         return None
     for leading in range(longest, 0, -1):
         short = profile.replaced(rf"^(.{{{leading}}}).*$", r"\1")
-        kept = _kept(short)
-        if short.values <= most and kept > 1 and 2 * int(short.counts[:kept].sum()) >= profile.present:
-            found = _listed(short, CodeColumn, {**keys, "leading": leading}, what, options)
-            return replace(found, why=f"{what}, {profile.values:,} of them: by the first {leading}")
+        cutoff = _kept(short)
+        if short.values <= most and cutoff > 1 and 2 * int(short.counts[:cutoff].sum()) >= profile.present:
+            guess = _listed(short, CodeColumn, {**keys, "leading": leading}, what, options)
+            return replace(guess, why=f"{what}, {profile.values:,} of them: by the first {leading}")
     return None
 
 
@@ -198,11 +198,11 @@ def _more_than_text(profile: Profile, options: GuessOptions, keys: dict[str, Any
         return None
     for kind in KINDS.values():
         reading = kind.reading(profile)
-        if reading is not None and _reads(found := proposed(profile, kind, reading, options, keys), profile):
-            return found
+        if reading is not None and _reads(guess := proposed(profile, kind, reading, options, keys), profile):
+            return guess
     numbers = written_numbers(profile, options.decimal)
-    if numbers is not None and _reads(found := quantity(profile, numbers, options, keys), profile):
-        return found
+    if numbers is not None and _reads(guess := quantity(profile, numbers, options, keys), profile):
+        return guess
     return None
 
 
@@ -270,17 +270,17 @@ def _listed(
     If there are many, it lists those that enough rows hold.
     """
     texts: list[str] = profile.texts.to_pylist()
-    kept = _kept(profile)
-    listed = keys.get("categories") or sorted(texts[:kept])
-    named = [text for text in texts[:kept] if text.casefold() == "other"]
+    cutoff = _kept(profile)
+    listed = keys.get("categories") or sorted(texts[:cutoff])
+    named = [text for text in texts[:cutoff] if text.casefold() == "other"]
     other = named[0] if named else "other"
     keys = {**keys, "categories": tuple(listed) or (other,)}
     if options.is_label and listed:
         keys |= {"other": False}
     elif not named:
         keys |= {"other": other}
-    folded = (profile.values - kept, int(profile.counts[kept:].sum()))
-    rare = int(np.count_nonzero(profile.counts[:kept] < vocabulary.FEW_ROWS))
+    folded = (profile.values - cutoff, int(profile.counts[cutoff:].sum()))
+    rare = int(np.count_nonzero(profile.counts[:cutoff] < vocabulary.FEW_ROWS))
     guess = made(profile, kind, keys, why, "categories", rare)
     return replace(guess, folded=folded)
 
@@ -340,8 +340,8 @@ def typed_guess(series: pd.Series, options: GuessOptions) -> Guess | None:
         reading = Reading({"step": "microsecond"} if finer else {}, "times of day")
     elif types == {decimal.Decimal}:
         places = max(0, *(-int(value.as_tuple().exponent) for value in present.unique().tolist()))
-        found = Written({}, places, float(present.min()), float(present.max()), "decimals")
-        return quantity(profile, found, options, {"stored": f"decimal128(38, {places})"})
+        notation = Written({}, places, float(present.min()), float(present.max()), "decimals")
+        return quantity(profile, notation, options, {"stored": f"decimal128(38, {places})"})
     else:
         return None
     return proposed(profile, kind, reading, options, keys)
@@ -394,10 +394,10 @@ def _numbers(series: pd.Series, options: GuessOptions, keys: dict[str, Any]) -> 
         if why is not None:
             return set_aside(profile, IdentifierColumn, why, str(series.dtype))
     places = 0 if whole else places_of(present) if exact else None
-    found = Written({}, places, float(present.min()), float(present.max()), f"dtype {series.dtype}")
+    notation = Written({}, places, float(present.min()), float(present.max()), f"dtype {series.dtype}")
     if options.is_label and whole:
         profile = Profile.of(series.astype("Int64"))
-    return quantity(profile, found, options, keys)
+    return quantity(profile, notation, options, keys)
 
 
 def _moments(present: pd.Series) -> tuple[type[DateColumn] | type[DatetimeColumn], Reading]:
@@ -489,8 +489,8 @@ def draft_columns(
             guesses[name] = replace(guesses[name], column=column)
     quantities = (DecimalColumn, NumericColumn)
     bounds = {n: (g.column.lower, g.column.upper) for n, g in guesses.items() if isinstance(g.column, quantities)}
-    for name, said in vocabulary.places_on_earth(bounds).items():
-        guesses[name] = replace(guesses[name], hints=(*guesses[name].hints, said))
+    for name, hint in vocabulary.places_on_earth(bounds).items():
+        guesses[name] = replace(guesses[name], hints=(*guesses[name].hints, hint))
     return guesses
 
 
@@ -502,14 +502,14 @@ def _in_thousands(guesses: Mapping[str, Guess], frame: pd.DataFrame, options: Gu
     decimals = {n: g.column for n, g in guesses.items() if isinstance(g.column, DecimalColumn)}
     if {column.mark for column in decimals.values() if column.places != 3} != {","}:
         return {}
-    found = {}
+    new_guesses = {}
     for at, name in enumerate(guesses):
         series = frame.iloc[:, at].rename(name)
         if name not in decimals or decimals[name].places != 3 or pd.api.types.is_numeric_dtype(series.dtype):
             continue
         if not Profile.of(series).any_matches(r"^\D*0\."):
-            found[name] = _guess(series, replace(options, is_label=False, keep=True, decimal=","))
-    return {name: guess for name, guess in found.items() if isinstance(guess.column, IntegerColumn)}
+            new_guesses[name] = _guess(series, replace(options, is_label=False, keep=True, decimal=","))
+    return {name: guess for name, guess in new_guesses.items() if isinstance(guess.column, IntegerColumn)}
 
 
 def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> dict[str, Any]:
@@ -521,15 +521,15 @@ def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> di
 
 def _guess(series: pd.Series, options: GuessOptions) -> Guess:
     stored = str(series.dtype) if options.stored else None
-    found = typed_guess(series, options) or text_guess(Profile.of(series), options, stored)
-    modelled = not isinstance(found.column, AsideColumn)
-    if modelled and found.values == 1 and not found.missing and not options.keep and len(series) >= vocabulary.ENOUGH:
+    guess = typed_guess(series, options) or text_guess(Profile.of(series), options, stored)
+    modelled = not isinstance(guess.column, AsideColumn)
+    if modelled and guess.values == 1 and not guess.missing and not options.keep and len(series) >= vocabulary.ENOUGH:
         why = "one value in every row: there is nothing to learn"
-        return replace(found, column=DropColumn(drafted=("kind",), stored=stored), why=why, rare=0, hints=())
-    if isinstance(found.column, BinnedColumn) and found.column.scale[0] == NUMBERS:
+        return replace(guess, column=DropColumn(drafted=("kind",), stored=stored), why=why, rare=0, hints=())
+    if isinstance(guess.column, BinnedColumn) and guess.column.scale[0] == NUMBERS:
         rows = series.value_counts()
         numbers = pd.to_numeric(pd.Series(rows.index), errors="coerce")
-        said = vocabulary.sentinel(numbers, rows, text=not pd.api.types.is_numeric_dtype(series.dtype))
-        said = said or vocabulary.codes_apart(numbers, rows)
-        return replace(found, hints=(*found.hints, said)) if said else found
-    return found
+        hint = vocabulary.sentinel(numbers, rows, text=not pd.api.types.is_numeric_dtype(series.dtype))
+        hint = hint or vocabulary.codes_apart(numbers, rows)
+        return replace(guess, hints=(*guess.hints, hint)) if hint else guess
+    return guess

@@ -61,7 +61,7 @@ def resolved(columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: fr
 
     modelled = sum(not isinstance(column, AsideColumn) for column in columns.values())
     noise = _CHANCE * sqrt(2.0 * modelled) / PrivacyBudget(EPSILON, DELTA).mu / len(frame)
-    some, found = frame.iloc[:: -(-len(frame) // _ROWS)], dict[str, ColumnBase]()
+    some, binned = frame.iloc[:: -(-len(frame) // _ROWS)], dict[str, ColumnBase]()
     for at, (name, column) in enumerate(columns.items()):
         if isinstance(column, BinnedColumn):
             block = some.iloc[:, [at]].set_axis([name], axis=1)
@@ -69,8 +69,8 @@ def resolved(columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: fr
                 numbers = Encoder({name: column}, missing, np.int64, keep=(name,)).block(block).own.numbers[name]
             except DataError:  # dates among numbers; `fedsyn schema check` says so
                 continue
-            found[name] = _resolved(column, np.sort(numbers[~np.isnan(numbers)]), noise)
-    return found
+            binned[name] = _resolved(column, np.sort(numbers[~np.isnan(numbers)]), noise)
+    return binned
 
 
 def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColumn:
@@ -91,12 +91,12 @@ def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColum
         return np.asarray(np.r_[0.0, shares[1:-1], 1.0], np.float64)
 
     def error(way: BinnedColumn, cells: Floats) -> float:
-        own = below(way.edges)
-        drawn = np.diff(np.interp(cells, way.edges, own))
+        cumulative = below(way.edges)
+        drawn = np.diff(np.interp(cells, way.edges, cumulative))
         free = max(0.0, 1.0 - len(way.edges[1:]) / len(drawn))
         chance = _CHANCE * np.sqrt(drawn * free / max(1, len(values))).sum()
         width = np.abs(drawn - np.diff(below(cells))).sum()
-        return float(sqrt(max(0.0, width**2 - chance**2)) + noise * np.sqrt(np.diff(own)).sum() ** 2)
+        return float(sqrt(max(0.0, width**2 - chance**2)) + noise * np.sqrt(np.diff(cumulative)).sum() ** 2)
 
     equal = min(ways, key=lambda way: error(way, even))
     if not len(values) or steps <= FINEST or np.median(np.abs(values)) >= _NEAR * max(abs(low), abs(high)):
@@ -125,8 +125,8 @@ def _above_zero(shares: Floats, sigma: float) -> Floats:
     from scipy.special import ndtr
 
     z = shares / sigma
-    found = shares * ndtr(z) + sigma * np.exp(-0.5 * z**2) / sqrt(2.0 * pi)
-    return np.asarray(found * (shares.sum() / found.sum()))
+    expected = shares * ndtr(z) + sigma * np.exp(-0.5 * z**2) / sqrt(2.0 * pi)
+    return np.asarray(expected * (shares.sum() / expected.sum()))
 
 
 def _in_round_numbers(column: BinnedColumn) -> Iterator[BinnedColumn]:
@@ -141,7 +141,7 @@ def _in_round_numbers(column: BinnedColumn) -> Iterator[BinnedColumn]:
     top = floor(log10(reach))
     for digits, decades in product(_DIGITS, _DECADES):
         sizes = [float(f"{digit}e{top - k}") for digit in digits for k in range(decades)]
-        found = {column.number(own) for size in sizes for own in (-size, size)} | {column.number(0.0)}
-        inner = sorted(own for own in found if low < own < high and (own.is_integer() or not column.whole))
+        edges = {column.number(edge) for size in sizes for edge in (-size, size)} | {column.number(0.0)}
+        inner = sorted(edge for edge in edges if low < edge < high and (edge.is_integer() or not column.whole))
         if len(inner) < FINEST:
-            yield column.cut([column.bound(own) for own in (low, *inner, high)])
+            yield column.cut([column.bound(edge) for edge in (low, *inner, high)])

@@ -152,7 +152,7 @@ class Encoder:
         size = len(source)
         codes = np.empty((size, len(self.columns)), dtype=self.dtype)
         numbers = np.empty((size, len(self.numeric)), dtype=np.float32)
-        own: dict[str, Floats] = {}
+        open_numbers: dict[str, Floats] = {}
         index: dict[str, Codes] = {}
         for j, (name, column) in enumerate(self.columns.items()):
             if isinstance(column, CategoricalColumn):
@@ -161,14 +161,16 @@ class Encoder:
                 if name in self._words:
                     index[name] = self._word_places(name, column, values)[places]
             else:
-                found = self._values(name, column, source[name])
-                codes[:, j] = column.codes_of(found)
+                parsed = self._values(name, column, source[name])
+                codes[:, j] = column.codes_of(parsed)
                 if name in self.kept:
-                    own[name] = found
+                    open_numbers[name] = parsed
                 with np.errstate(over="ignore"):
-                    numbers[:, self.numeric.index(name)] = found
+                    numbers[:, self.numeric.index(name)] = parsed
         self.rows += size
-        return Block(codes, numbers, OwnRows(own, {name: list(known) for name, known in self._words.items()}, index))
+        return Block(
+            codes, numbers, OwnRows(open_numbers, {name: list(known) for name, known in self._words.items()}, index)
+        )
 
     def finish(self) -> None:
         """Says what only the whole table shows.
@@ -216,8 +218,8 @@ class Encoder:
         known = self._words[name]
         words = [None if is_missing(value, self.missing_text) else column.word_of(value) for value in values]
         absent = {None, *self.missing_text}
-        found = [-1 if word in absent else known.setdefault(str(word), len(known)) for word in words]
-        return np.array([*found, -1], np.int32)
+        places = [-1 if word in absent else known.setdefault(str(word), len(known)) for word in words]
+        return np.array([*places, -1], np.int32)
 
     def _values(self, name: str, column: BinnedColumn, source: pd.Series) -> Floats:
         """Returns float64 numbers, (m,), NaN where missing.
@@ -226,13 +228,13 @@ class Encoder:
         """
         plain = _plain_numbers(source)
         if plain is not None:
-            own = column.of_plain(plain)
-            if own is not None:
+            numbers = column.of_plain(plain)
+            if numbers is not None:
                 if self._csv and source.dtype.kind == "b":
                     self._flags[name] += len(plain)
                 elif self._csv:
                     self._numbers[name] += int(np.count_nonzero(~np.isnan(plain)))
-                return own
+                return numbers
             if np.isnan(plain).all():  # a block of missing cells is one in every kind
                 return plain
         if column.reads_numbers and _holds_dates(source):
@@ -244,8 +246,8 @@ class Encoder:
         self._texts[name] += int(rows[bad].sum())
         self._flags[name] += int(rows[flags & ~bad].sum())
         self._numbers[name] += int(rows[~bad & ~flags & ~np.isnan(parsed)].sum())
-        found: Floats = np.append(parsed, np.nan)[index]
-        return found
+        by_row: Floats = np.append(parsed, np.nan)[index]
+        return by_row
 
 
 def _plain_numbers(series: pd.Series) -> Floats | None:

@@ -127,7 +127,7 @@ class ColumnOrder:
     def holds(self, rows: DrawnRows) -> Flags:
         """(n,) whether it holds for rows."""
         (a, no_a), (b, no_b) = (rows.numbers(name, self.grids[name]) for name in self.columns)
-        first, second = (self.grids[name].value(own) for name, own in zip(self.columns, (a, b), strict=True))
+        first, second = (self.grids[name].value(numbers) for name, numbers in zip(self.columns, (a, b), strict=True))
         return np.asarray(no_a | no_b | self._compared(first, second))
 
     @property
@@ -210,24 +210,24 @@ class Group:
             (n,) for which rows there are such numbers, and the numbers of the undecided columns.
         """
         n = len(codes[self.columns[0]])
-        found = np.zeros(n, dtype=bool)
+        placed = np.zeros(n, dtype=bool)
         numbers = {name: np.zeros(n) for name in self.undecided}
         ways = list(product(*self._ways))
         for at in rng.permutation(len(ways)):
-            rows = np.flatnonzero(~found)
+            rows = np.flatnonzero(~placed)
             if not len(rows):
                 break
-            own = {name: codes[name][rows] for name in self.columns}
-            fine, low, high = self._tightened(own, ways[at])
-            kept = np.flatnonzero(fine)
-            low, high = ({name: bound[kept] for name, bound in bounds.items()} for bounds in (low, high))
-            own = {name: part[kept] for name, part in own.items()}
+            row_codes = {name: codes[name][rows] for name in self.columns}
+            fine, low, high = self._tightened(row_codes, ways[at])
+            feasible = np.flatnonzero(fine)
+            low, high = ({name: bound[feasible] for name, bound in bounds.items()} for bounds in (low, high))
+            row_codes = {name: part[feasible] for name, part in row_codes.items()}
             for name in self.undecided:
-                low[name] = high[name] = self.grids[name].inside(low[name], high[name], rng.random(len(kept)))
-                self._propagate(own, low, high)
-                numbers[name][rows[kept]] = low[name]
-            found[rows[kept]] = True
-        return found, numbers
+                low[name] = high[name] = self.grids[name].inside(low[name], high[name], rng.random(len(feasible)))
+                self._propagate(row_codes, low, high)
+                numbers[name][rows[feasible]] = low[name]
+            placed[rows[feasible]] = True
+        return placed, numbers
 
     def _tightened(
         self, codes: Codes, way: Sequence[tuple[str, float, float] | None]

@@ -77,7 +77,11 @@ def in_kind(table: pa.Table, kind: Kind) -> Any:
     polars = import_module("polars")
     ordered = [name for name in table.column_names if getattr(table[name].type, "ordered", False)]
     values = {name: table[name].combine_chunks().dictionary.to_pylist() for name in ordered}
-    enums = {name: polars.Enum(own) for name, own in values.items() if all(isinstance(value, str) for value in own)}
+    enums = {
+        name: polars.Enum(categories)
+        for name, categories in values.items()
+        if all(isinstance(value, str) for value in categories)
+    }
     return polars.from_arrow(table).cast(enums)
 
 

@@ -95,9 +95,9 @@ class Inside:
         rate, index, flipped = self.rates[bins], self.indices[bins], self.flipped[bins]
         with np.errstate(divide="ignore", invalid="ignore"):
             risen = -np.log1p(-np.where(flipped, 1.0 - share, share) * self._whole[bins])
-            found = np.where(index == 0, risen, np.expm1(index * risen) / index) / rate
-        found = np.where(rate == 0, share, np.where(flipped, 1.0 - found, found))
-        return np.asarray(np.clip(found, 0.0, 1.0))
+            places = np.where(index == 0, risen, np.expm1(index * risen) / index) / rate
+        places = np.where(rate == 0, share, np.where(flipped, 1.0 - places, places))
+        return np.asarray(np.clip(places, 0.0, 1.0))
 
     def link(self, codes: Codes, odds: Odds) -> None:
         """Links numbers to the rest of their rows from now on.
@@ -128,7 +128,7 @@ class Inside:
         if self._mixture is None:
             return uniform
         last = len(self._counts) - 1
-        bins, found = np.minimum(codes, last), np.empty_like(uniform)
+        bins, numbers = np.minimum(codes, last), np.empty_like(uniform)
         mixture, moved = self._mixture[bins], self._moved(codes, odds)
         with np.errstate(divide="ignore", over="ignore"):
             for rows, latent, below in (
@@ -137,8 +137,8 @@ class Inside:
                 ((bins == 0) & (last > 0), lambda u: -np.log(-np.log(u)), lambda z: np.exp(-np.exp(-z))),
             ):
                 at = latent(uniform[rows]) + moved[rows]
-                found[rows] = below(at[:, None] - mixture[rows]).mean(axis=1)
-        return np.where(np.isnan(found), uniform, np.minimum(found, np.nextafter(1.0, 0.0)))
+                numbers[rows] = below(at[:, None] - mixture[rows]).mean(axis=1)
+        return np.where(np.isnan(numbers), uniform, np.minimum(numbers, np.nextafter(1.0, 0.0)))
 
     def _moved(self, codes: Codes, odds: Odds) -> Floats:
         """Returns how far the rest of a row moves its number, (n,).

@@ -86,20 +86,20 @@ class Schema(BaseModel, Shown):
             return data
         rules = parse_rules(data.get("constraints", ()))
         computed = set(computed_columns(rules))
-        given, wanted = all_set_apart(data["columns"], computed)
-        apart = {name for name, column in given.items() if _kind_of(column) in ASIDE}
-        modelled = {name: column for name, column in given.items() if name not in apart | computed}
-        if given and not modelled:
+        columns, wanted = all_set_apart(data["columns"], computed)
+        apart = {name for name, column in columns.items() if _kind_of(column) in ASIDE}
+        modelled = {name: column for name, column in columns.items() if name not in apart | computed}
+        if columns and not modelled:
             raise ValueError(
                 "columns: every column is set aside (kind identifier, text or drop) or computed; none is left to model"
             )
         return {
             **data,
             "columns": modelled,
-            "derived": {**data.get("derived", {}), **{n: c for n, c in given.items() if n in computed - apart}},
+            "derived": {**data.get("derived", {}), **{n: c for n, c in columns.items() if n in computed - apart}},
             "constraints": rules,
-            "aside": {**data.get("aside", {}), **{name: column for name, column in given.items() if name in apart}},
-            "table": data.get("table") or tuple(given),
+            "aside": {**data.get("aside", {}), **{name: column for name, column in columns.items() if name in apart}},
+            "table": data.get("table") or tuple(columns),
             "open": {**data.get("open", {}), **wanted},
         }
 
@@ -136,9 +136,9 @@ class Schema(BaseModel, Shown):
         columns = data.get("columns")
         if isinstance(columns, Mapping) and not all(isinstance(name, str) for name in columns):
             raise SchemaError(f"{where}: column names must be text; put quotes around names like 1 or true")
-        for own in _OWN:
-            if own in data:
-                raise SchemaError(f"{where}: unknown key '{own}' (allowed: {', '.join(_KEYS)})")
+        for key in _OWN:
+            if key in data:
+                raise SchemaError(f"{where}: unknown key '{key}' (allowed: {', '.join(_KEYS)})")
         try:
             schema = cls.model_validate(data)
             _ = schema.compiled  # refuses constraints that cannot be
@@ -195,15 +195,15 @@ class Schema(BaseModel, Shown):
         Args:
             remarks: column -> lines that stand above it, and "" -> at the end, as comments that begin with `#?`.
         """
-        data, said = self.to_dict(), remarks or {}
-        if not said:
+        data, comments = self.to_dict(), remarks or {}
+        if not comments:
             return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(data)
         lines = [*DRAFT_NOTE.splitlines(), "columns:"]
         for name, column in data.pop("columns").items():
-            lines += [f"  {REMARK}{plain(line, keep='')}" for line in said.get(name, ())]
+            lines += [f"  {REMARK}{plain(line, keep='')}" for line in comments.get(name, ())]
             lines += yamlio.dumps({"columns": {name: column}}).splitlines()[1:]
         lines += yamlio.dumps(data).splitlines() if data else []
-        return "\n".join([*lines, *(f"{REMARK}{plain(line, keep='')}" for line in said.get("", ()))]) + "\n"
+        return "\n".join([*lines, *(f"{REMARK}{plain(line, keep='')}" for line in comments.get("", ()))]) + "\n"
 
     def __repr__(self) -> str:
         return plain(f"Schema({described(self)})", keep="")
@@ -308,19 +308,19 @@ class Schema(BaseModel, Shown):
             SchemaError: no such column, or not a valid schema.
         """
         data = self.to_dict()
-        for name, given in columns.items():
+        for name, settings in columns.items():
             if name not in data["columns"]:
                 raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
             old = data["columns"][name]
-            new = ({} if "kind" in given and given["kind"] != old["kind"] else old) | given
-            column, kept = self.every_column[name], not {"bins", "kind"} & given.keys()
-            moved = kept and {"lower", "upper"} & given.keys()
+            new = ({} if "kind" in settings and settings["kind"] != old["kind"] else old) | settings
+            column, bins_stay = self.every_column[name], not {"bins", "kind"} & settings.keys()
+            moved = bins_stay and {"lower", "upper"} & settings.keys()
             if moved and isinstance(column, BinnedColumn) and isinstance(column.bins, tuple):
                 with suppress(ValueError, TypeError):  # a bound that is none is said below
-                    bounds = {key: given.get(key, getattr(column, key)) for key in ("lower", "upper")}
+                    bounds = {key: settings.get(key, getattr(column, key)) for key in ("lower", "upper")}
                     new |= {**bounds, "bins": column.bins_between(**bounds)}
-            known = {mark for key, marks in _ANSWERS.items() if key in given for mark in marks}
-            left = {"bounds": "bins"} if "bins" not in given else {}
+            known = {mark for key, marks in _ANSWERS.items() if key in settings for mark in marks}
+            left = {"bounds": "bins"} if "bins" not in settings else {}
             marks = [left.get(mark, mark) if mark in known else mark for mark in new.get("drafted", ())]
             new["drafted"] = [mark for mark in marks if mark not in known]
             data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}
@@ -337,9 +337,9 @@ class Schema(BaseModel, Shown):
         Raises:
             SchemaError: no such column, or few rows hold a category and nobody said why it is public.
         """
-        data, asked = self.to_dict(), How(**how)
-        found = None if frame is None else findings(self, as_frame(frame), asked.few)
-        data["columns"] |= approved_columns(self, names or tuple(self.unapproved), found, asked)
+        data, request = self.to_dict(), How(**how)
+        table_findings = None if frame is None else findings(self, as_frame(frame), request.few)
+        data["columns"] |= approved_columns(self, names or tuple(self.unapproved), table_findings, request)
         return Schema.from_dict(data)
 
     def adjusted(self, bins: int | None = None, label: str | None = None) -> Schema:
@@ -576,8 +576,8 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
             problems.append(f"{where}unknown key '{key}'{hint}")
         elif item["type"] in ("union_tag_invalid", "union_tag_not_found"):
             kinds = [*KINDS, *ASIDE]
-            given = item["input"].get("kind") if isinstance(item["input"], Mapping) else None
-            hint = nearest(given, kinds) if isinstance(given, str) else ""
+            kind = item["input"].get("kind") if isinstance(item["input"], Mapping) else None
+            hint = nearest(kind, kinds) if isinstance(kind, str) else ""
             problems.append(f"{where}kind must be one of {', '.join(kinds)}{hint}")
         elif item["type"] == "missing":
             problems.append(f"{where}missing key '{key}'")

@@ -119,13 +119,13 @@ def all_set_apart(columns: Mapping[str, Any], computed: Collection[str] = ()) ->
         if not isinstance(column, Mapping):
             continue
         try:
-            plain[name], found = set_apart(column)
+            plain[name], private_part = set_apart(column)
         except ValueError as error:
             raise ValueError(f"column '{name}': {error}") from None
-        if found is not None and name in computed:
+        if private_part is not None and name in computed:
             raise ValueError(f"column '{name}': a constraint computes it, so nothing of it can be private")
-        if found is not None:
-            wanted[name] = found
+        if private_part is not None:
+            wanted[name] = private_part
     return plain, wanted
 
 
@@ -178,10 +178,10 @@ def _options(key: str, value: Any, limits: Mapping[str, int]) -> dict[str, int]:
 
     A number stands for the first option. Other options have names. Raises ValueError beyond their limits.
     """
-    given = value[PRIVATE] if isinstance(value, Mapping) else None
-    if given is None:
+    setting = value[PRIVATE] if isinstance(value, Mapping) else None
+    if setting is None:
         return {}
-    options = given if isinstance(given, Mapping) else {next(iter(limits), ""): given}
+    options = setting if isinstance(setting, Mapping) else {next(iter(limits), ""): setting}
     for name, number in options.items():
         if name not in limits:
             raise ValueError(f"{key}: private takes {' and '.join(limits) or 'no options'}")

@@ -79,9 +79,9 @@ class Profile:
 
     def without(self, words: Collection[str]) -> Profile:
         """Returns this profile with some texts taken for missing values."""
-        kept = ~pc.is_in(self.texts, pa.array(sorted(words), self.texts.type)).to_numpy(zero_copy_only=False)
-        missing = self.missing + int(self.counts[~kept].sum())
-        return replace(self, missing=missing, texts=self.texts.filter(pa.array(kept)), counts=self.counts[kept])
+        mask = ~pc.is_in(self.texts, pa.array(sorted(words), self.texts.type)).to_numpy(zero_copy_only=False)
+        missing = self.missing + int(self.counts[~mask].sum())
+        return replace(self, missing=missing, texts=self.texts.filter(pa.array(mask)), counts=self.counts[mask])
 
     def replaced(self, pattern: str, by: str) -> Profile:
         """Returns this profile with matches of a pattern replaced.
@@ -107,10 +107,10 @@ class Profile:
         """Profiles a column of text, or of anything else as text."""
         cells = pa.chunked_array([_as_text(series)]) if len(series) else pa.chunked_array([pa.array([], pa.string())])
         cells = pc.utf8_trim_whitespace(cells)
-        found = pc.value_counts(cells.combine_chunks() if hasattr(cells, "combine_chunks") else cells)
-        if isinstance(found, pa.ChunkedArray):
-            found = found.combine_chunks()
-        texts, counts = found.field("values"), found.field("counts").to_numpy(zero_copy_only=False).astype(np.int64)
+        tally = pc.value_counts(cells.combine_chunks() if hasattr(cells, "combine_chunks") else cells)
+        if isinstance(tally, pa.ChunkedArray):
+            tally = tally.combine_chunks()
+        texts, counts = tally.field("values"), tally.field("counts").to_numpy(zero_copy_only=False).astype(np.int64)
         absent = pc.or_kleene(pc.is_null(texts), pc.is_in(texts, pa.array(sorted(missing_text), texts.type)))
         absent = pc.fill_null(absent, True).to_numpy(zero_copy_only=False).astype(bool)
         missing = int(counts[absent].sum())

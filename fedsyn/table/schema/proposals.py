@@ -71,17 +71,17 @@ def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
     except DataError:  # a cell beyond those that were looked at is of another kind; `fedsyn schema check` says so
         return []
     table, plain = _Columns(schema, rows), schema.to_dict()
-    found: list[Proposal] = []
+    proposals: list[Proposal] = []
     for rule, names in itertools.chain(table.sums(), table.determined(), table.orders()):
-        if len(found) == _MOST:
+        if len(proposals) == _MOST:
             break
-        stated, unknown = _stated(plain, found, rule)
+        stated, unknown = _stated(plain, proposals, rule)
         if stated is None:  # not beside those before it
             continue
         if stated.constraints[-1] == rule and not stated.compiled.violations(rows)[rule.text]:
             known = np.logical_and.reduce([~table.absent(name) for name in names])
-            found.append(Proposal(rule, int(known.sum()), tuple(names), unknown, table.better(rule)))
-    return found
+            proposals.append(Proposal(rule, int(known.sum()), tuple(names), unknown, table.better(rule)))
+    return proposals
 
 
 def _stated(plain: dict[str, Any], proposals: list[Proposal], rule: AnyRule) -> tuple[Schema | None, str]:
@@ -124,17 +124,17 @@ class _Columns:
         Maps a family to its columns, and a column to (n,) values, NaN where missing. Constant columns are left
         out.
         """
-        found: dict[str, dict[str, Floats]] = {}
+        families: dict[str, dict[str, Floats]] = {}
         for name, column in self.columns.items():
             grid = grid_of(column)
             if grid is None:
                 continue
             numbers, absent = self.rows.numbers(name, grid)
             values = np.where(absent, np.nan, grid.value(numbers))
-            some = found.setdefault(grid.family, {})
+            some = families.setdefault(grid.family, {})
             if len(some) < _MOST_COLUMNS and len(np.unique(values[~absent])) > 1:
                 some[name] = values
-        return found
+        return families
 
     # One at most another ----------------------------------------------------------------------------------------------
 
@@ -146,7 +146,11 @@ class _Columns:
         for columns in self._families.values():
             equal = {b for _, b in self._equal(columns)}
             # A flag beside a quantity says nothing that somebody would state.
-            columns = {n: own for n, own in columns.items() if n not in equal and len(np.unique(own[own == own])) > 2}
+            columns = {
+                n: values
+                for n, values in columns.items()
+                if n not in equal and len(np.unique(values[values == values])) > 2
+            }
             if len(columns) < 2:
                 continue
             names, first = list(columns), np.stack([*columns.values()])[:, :_FIRST_ROWS]
@@ -166,7 +170,9 @@ class _Columns:
         ends = (rule.left, rule.right) if isinstance(rule, Comparison) else ()
         if not ends or not all(isinstance(self.columns[name], DateColumn) for name in ends):
             return ""
-        early, late = next((own[ends[0]], own[ends[1]]) for own in self._families.values() if {*ends} <= own.keys())
+        early, late = next(
+            (family[ends[0]], family[ends[1]]) for family in self._families.values() if {*ends} <= family.keys()
+        )
         if np.nanmedian(late - early) >= float(np.median(np.diff(self.columns[ends[1]].edges)) * _DAY):
             return ""
         sum_ = f"{ends[1]} = {ends[0]} + days"
@@ -218,11 +224,16 @@ class _Columns:
                 whole = (y - x) / unit if sign == "-" else x + y
                 known = ~(np.isnan(whole) | np.isnan(total))
                 different = known.sum() >= _BREAKS and len(np.unique(total[known])) > 2
-                made = b if sign == "-" else name
-                if name in (a, b) or made == self.label or not different or not np.allclose(whole[known], total[known]):
+                column = b if sign == "-" else name
+                if (
+                    name in (a, b)
+                    or column == self.label
+                    or not different
+                    or not np.allclose(whole[known], total[known])
+                ):
                     continue
                 if min(len(np.unique(x[known])), len(np.unique(y[known]))) > 1:
-                    yield SumRule(column=made, terms=((1, a), (1, name if sign == "-" else b))), [name, a, b]
+                    yield SumRule(column=column, terms=((1, a), (1, name if sign == "-" else b))), [name, a, b]
 
     # One from another -------------------------------------------------------------------------------------------------
 
@@ -251,12 +262,12 @@ class _Columns:
 
         (categories,) is true unless the first rows show that the column does not.
         """
-        own = (self.rows.codes[a] if a in self.rows.codes else self.rows.drawn[a][0])[:_FIRST_ROWS]
-        order = np.argsort(own, kind="stable")
+        values = (self.rows.codes[a] if a in self.rows.codes else self.rows.drawn[a][0])[:_FIRST_ROWS]
+        order = np.argsort(values, kind="stable")
         codes = np.stack([self.rows.codes[b][:_FIRST_ROWS] for b in self.categories])[:, order]
         changes = codes[:, 1:] != codes[:, :-1]
         if a in self.rows.codes:  # within one value nothing changes
-            return np.asarray(~(changes & (np.diff(own[order]) == 0)).any(axis=1))
+            return np.asarray(~(changes & (np.diff(values[order]) == 0)).any(axis=1))
         return np.asarray(changes.sum(axis=1) == [len(np.unique(row)) - 1 for row in codes])  # one interval each
 
     def _by_category(self, a: str, source_codes: Any, b: str, codes: Any) -> dict[Any, Any]:
@@ -280,15 +291,15 @@ class _Columns:
         column = self.columns[a]
         if column.scale[0] != NUMBERS or absent.any():
             return {}
-        found = sorted(((c, numbers[codes == c]) for c in np.unique(codes)), key=lambda item: float(item[1].min()))
-        if not 2 <= len(found) <= _MOST_ENTRIES or any(len(own) < FEW_ROWS for _, own in found):
+        groups = sorted(((c, numbers[codes == c]) for c in np.unique(codes)), key=lambda item: float(item[1].min()))
+        if not 2 <= len(groups) <= _MOST_ENTRIES or any(len(group) < FEW_ROWS for _, group in groups):
             return {}
-        shares = np.array([len(own) for _, own in found]) / len(codes)
-        overlap = any(low.max() >= high.min() for (_, low), (_, high) in itertools.pairwise(found))
+        shares = np.array([len(group) for _, group in groups]) / len(codes)
+        overlap = any(low.max() >= high.min() for (_, low), (_, high) in itertools.pairwise(groups))
         if overlap or len(codes) * (1.0 - (shares**2).sum()) < _BREAKS:
             return {}
         answers, entries, misplaced = [*target.values, None], dict[Any, Any](), 0.0
-        for (code, low), (_, high) in itertools.pairwise(found):
+        for (code, low), (_, high) in itertools.pairwise(groups):
             number = _roundest(float(low.max()), float(high.min()), column)
             misplaced += _misplaced(number, numbers, column.edges)
             # Either the bins do not tell these categories apart, or the cut would say what two rows hold.
@@ -298,7 +309,7 @@ class _Columns:
             cut = column.bound(number)
             entries[f"< {cut}"] = answers[int(code)]
             last = f">= {cut}"
-        entries[last] = answers[int(found[-1][0])]
+        entries[last] = answers[int(groups[-1][0])]
         return entries
 
 

@@ -138,11 +138,11 @@ def remarks(guesses: Mapping[str, Guess], holding: Collection[Proposal]) -> dict
 
     Maps each column to its hints, and "" to the constraints that hold.
     """
-    said = {name: list(guess.hints) for name, guess in guesses.items() if guess.hints}
+    lines = {name: list(guess.hints) for name, guess in guesses.items() if guess.hints}
     if holding:
         rules = [f"  - {yamlio.in_one_line(one.rule.data())}  # in {one.rows:,} rows" for one in holding]
-        said[""] = [_HOLD, "constraints:", *rules]
-    return said
+        lines[""] = [_HOLD, "constraints:", *rules]
+    return lines
 
 
 def proposed_lines(text: str) -> list[tuple[str, str]]:
@@ -189,8 +189,8 @@ def with_column(text: str, name: str, data: Mapping[str, Any], where: str = "sch
     # A block ends where the next thing begins: what stands between is blank lines and comments.
     inner = text[start.index : end.index]
     tail = inner[len(inner.rstrip()) :]
-    kept = _trailing_comments(inner)
-    return text[: start.index] + "\n".join(lines) + (kept or tail) + text[end.index :]
+    comments = _trailing_comments(inner)
+    return text[: start.index] + "\n".join(lines) + (comments or tail) + text[end.index :]
 
 
 def _trailing_comments(block: str) -> str:
@@ -215,8 +215,8 @@ def _column(text: str, name: str, where: str) -> tuple[Any, Any, Any]:
     except yaml.YAMLError:
         raise SchemaError(f"{where}: not valid YAML") from None
     columns = _value(document, "columns")
-    found = columns.value if isinstance(columns, yaml.MappingNode) else ()
-    for key, column in found:
+    entries = columns.value if isinstance(columns, yaml.MappingNode) else ()
+    for key, column in entries:
         if key.value == name:
             return key, columns, column
     raise SchemaError(f"{where} has no column '{name}'")

@@ -175,10 +175,10 @@ def _parsed(item: Any, number: int) -> AnyRule:
         return _parsed_line(item.strip(), f"{where} ('{item.strip()}')")
     if isinstance(item, Mapping) and len(item) == 1 and "determines" not in item and not set(item) & set(_KEYS):
         raise ValueError(f"{where}: a constraint is {_FORMS}; put quotes around a line that holds ': '")
-    found = [kind for key, kind in _KEYS.items() if isinstance(item, Mapping) and key in item]
-    if len(found) != 1:
+    kinds = [kind for key, kind in _KEYS.items() if isinstance(item, Mapping) and key in item]
+    if len(kinds) != 1:
         raise ValueError(f"{where}: a constraint is {_FORMS}")
-    kind = found[0]
+    kind = kinds[0]
     try:
         return kind.model_validate({key: _listable(value) for key, value in item.items()})
     except ValidationError as error:

@@ -213,12 +213,12 @@ def reading_in_order(profile: Profile) -> Reading | None:
 @cache
 def _places_of_words() -> dict[str, dict[str, int]]:
     """Word -> scale -> step."""
-    found: dict[str, dict[str, int]] = {}
+    places: dict[str, dict[str, int]] = {}
     for scale, what in word_lists()["scales"].items():
         for step, words in enumerate(what["steps"]):
             for word in words:
-                found.setdefault(plainly_written(word), {}).setdefault(scale, step)
-    return found
+                places.setdefault(plainly_written(word), {}).setdefault(scale, step)
+    return places
 
 
 def _scale(name: str, words: Sequence[str]) -> tuple[dict[str, int], str] | None:
@@ -247,8 +247,8 @@ def _numbered(words: Sequence[str]) -> tuple[dict[str, float], str] | None:
 
     Such words are `1 - never` and `5 (always)`. None if the words are not numbered so.
     """
-    found = [_NUMBERED.match(word) for word in words]
-    numbers = [int(match[1]) for match in found if match]
+    matches = [_NUMBERED.match(word) for word in words]
+    numbers = [int(match[1]) for match in matches if match]
     if len(set(numbers)) != len(words) or max(numbers) - min(numbers) >= 2 * len(words):
         return None
     return dict(zip(words, map(float, numbers), strict=True)), "numbered words, in order"
@@ -259,14 +259,14 @@ def _ranges(words: Sequence[str]) -> tuple[dict[str, float], str] | None:
 
     Such ranges are `under 18`, `18-24` and `65+`. None unless all are ranges that do not overlap.
     """
-    found = {word: _range(plainly_written(word)) for word in words}
-    ends = [range_ for range_ in found.values() if range_ is not None]
+    ranges = {word: _range(plainly_written(word)) for word in words}
+    ends = [range_ for range_ in ranges.values() if range_ is not None]
     if len(ends) < len(words) or sum(low < high for low, high in ends) * 2 < len(ends):
         return None
     ends.sort()
     if any(low < before for (_, before), (low, _) in pairwise(ends)):
         return None
-    return {word: range_[0] for word, range_ in found.items() if range_ is not None}, "ranges, in order"
+    return {word: range_[0] for word, range_ in ranges.items() if range_ is not None}, "ranges, in order"
 
 
 @cache
@@ -397,7 +397,7 @@ def text_hints(profile: Profile, *, listed: bool = True) -> tuple[str, ...]:
         listed: whether the draft lists its values, so that a hint may name them.
     """
     hints = HINTS if listed else tuple(hint for hint in HINTS if hint is not _several_spellings)
-    return tuple(said for hint in hints if profile.values > 1 and (said := hint(profile)) is not None)[:1]
+    return tuple(remark for hint in hints if profile.values > 1 and (remark := hint(profile)) is not None)[:1]
 
 
 def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True) -> str | None:
@@ -461,7 +461,7 @@ def places_on_earth(bounds: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:
         return [name for name in bounds if name in fit and known_words(key) & set(words_of(name))]
 
     pairs = zip(called("latitude", 90), called("longitude", 180), strict=False)
-    said = (
+    hint = (
         "a place, with '{}': the two may point at persons, and are learned apart; an area (one column) would say more"
     )
-    return {name: said.format(other) for a, b in pairs for name, other in ((a, b), (b, a))}
+    return {name: hint.format(other) for a, b in pairs for name, other in ((a, b), (b, a))}

@@ -78,8 +78,8 @@ def _datetime(profile: Profile, written: str, zone: str | None, step: str, midni
     keys |= {} if plain else {"format": _spelled(profile, written)}
     keys |= {"zone": "UTC"} if zone else {}
     keys |= {"step": step} if step != "second" else {}
-    said = ", UTC" if zone == "Z" else ", written in UTC from here on" if zone else ""
-    return Reading(keys, f"moments to the {step}{said}{_doubt(profile, written)}")
+    zone_note = ", UTC" if zone == "Z" else ", written in UTC from here on" if zone else ""
+    return Reading(keys, f"moments to the {step}{zone_note}{_doubt(profile, written)}")
 
 
 def times(profile: Profile) -> Reading | None:
@@ -98,8 +98,8 @@ def spans(profile: Profile) -> Reading | None:
     clock = profile.all_match(_LONG_CLOCK)
     if not clock and not profile.all_match(_DAYS):
         return None
-    found = pd.to_timedelta(pd.Series(profile.texts.to_pylist(), dtype=object), errors="coerce")
-    return None if found.isna().any() else span_of(found, {"format": "clock"} if clock else {})
+    durations = pd.to_timedelta(pd.Series(profile.texts.to_pylist(), dtype=object), errors="coerce")
+    return None if durations.isna().any() else span_of(durations, {"format": "clock"} if clock else {})
 
 
 def span_of(values: Any, keys: dict[str, Any]) -> Reading:
@@ -206,8 +206,10 @@ def written_numbers(profile: Profile, decimal: str | None = None) -> Written | N
     if decimal != "," and profile.all_match(_PLAIN):
         return _measured(profile, Written())
     if profile.any_matches(_IN_PARENTHESES) and not profile.any_matches("^-"):
-        found = written_numbers(profile.replaced(_IN_PARENTHESES, r"-\1"), decimal)
-        return found and replace(found, keys={**found.keys, "parentheses": True}, why=f"{found.why}, (1) for -1")
+        notation = written_numbers(profile.replaced(_IN_PARENTHESES, r"-\1"), decimal)
+        return notation and replace(
+            notation, keys={**notation.keys, "parentheses": True}, why=f"{notation.why}, (1) for -1"
+        )
     sample = profile.tried.to_pylist()
     first = _AFFIXED.match(sample[0]) if sample else None
     if first is None or not _SUFFIX.match(first["suffix"]):
