@@ -168,16 +168,16 @@ class AimContract(Contract):
         sigma = next(step for step in self.steps if step.request is OpenMarginals).sigma / math.sqrt(part)
         every = self.candidates
         order = np.lexsort((-every.weights, -every.cells))
-        kept, heaviest = list[int](), 0.0
+        frontier, heaviest = list[int](), 0.0
         for i in order:
             if every.cells[i] <= self.config.inference.max_cells and every.weights[i] > heaviest:
-                kept.append(int(i))
+                frontier.append(int(i))
                 heaviest = float(every.weights[i])
-        if not kept:
-            kept = [int(np.argmin(every.cells))]
-        nothing = [np.zeros(int(every.cells[i])) for i in kept]
-        cliques, norm, bound = [every.cliques[i] for i in kept], self.options.score, self.bound(float(rows))
-        weights, cells = every.weights[kept], every.cells[kept]
+        if not frontier:
+            frontier = [int(np.argmin(every.cells))]
+        nothing = [np.zeros(int(every.cells[i])) for i in frontier]
+        cliques, norm, bound = [every.cliques[i] for i in frontier], self.options.score, self.bound(float(rows))
+        weights, cells = every.weights[frontier], every.cells[frontier]
         return ChoiceTerms.of(norm, cliques, nothing, weights, cells, sigma=sigma, size=float(rows), rows=bound)
 
 

@@ -40,13 +40,13 @@ def _from_first_layer(sums: Any, others: Parameters) -> Any:
     return (hidden @ w3 + b3)[..., 0]
 
 
-def _real_loss(own: tuple[Any, Parameters]) -> Any:
+def _real_loss(weights: tuple[Any, Parameters]) -> Any:
     """-log of the probability of "real" that a real row gets.
 
-    `own`: the (d + 1, hidden) rows of the first weights that a one-hot row and its condition pick, and all other
+    `weights`: the (d + 1, hidden) rows of the first weights that a one-hot row and its condition pick, and all other
     parameters. The other weights of the first layer have gradient 0.
     """
-    picked, others = own
+    picked, others = weights
     return jax.nn.softplus(-_from_first_layer(picked.sum(axis=0), others))
 
 
@@ -96,7 +96,7 @@ def clipped_sum(
         clip: of the L2 norm of a row's gradient.
         steps: that the clipping norm is divided into, at most 2^24.
     """
-    own = tuple(jnp.asarray(array, jnp.float32) for array in parameters)
+    weights = tuple(jnp.asarray(array, jnp.float32) for array in parameters)
     offsets = np.cumsum([0, *shape])
     places = np.empty((len(codes), len(shape) + 1), np.int32)
     places[:, :-1] = codes + offsets[:-1]
@@ -105,6 +105,6 @@ def clipped_sum(
     for start in range(0, len(places), CHUNK):
         some = places[start : start + CHUNK]
         padded = np.concatenate([some, np.repeat(some[:1], CHUNK - len(some), axis=0)])
-        sums = _chunk(own, padded, np.arange(CHUNK) < len(some), clip, steps)
+        sums = _chunk(weights, padded, np.arange(CHUNK) < len(some), clip, steps)
         total += np.concatenate([np.asarray(table).ravel() for table in sums])
     return total

@@ -259,13 +259,13 @@ class CtganClient(TableClient):
         require_deep()
         from fedsyn.plugins.clients.ctgan_discriminator import clipped_sum
 
-        asked, contract = call.request, self.contract
-        parameters = asked.discriminator(call.arrays, contract)
-        (release,) = asked.releases(contract)
+        request, contract = call.request, self.contract
+        parameters = request.discriminator(call.arrays, contract)
+        (release,) = request.releases(contract)
 
         def total(chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
             rows, clip = self.codes[chosen], contract.options.clip
-            return clipped_sum(parameters, rows, self.domain.shape, asked.attribute, clip, STEPS_OF_CLIP)
+            return clipped_sum(parameters, rows, self.domain.shape, request.attribute, clip, STEPS_OF_CLIP)
 
         entry = replace(release, round=call.round)
         noisy = self.ledger.sampled_gaussian(total, len(self.codes), entry, call.source)

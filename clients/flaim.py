@@ -243,11 +243,11 @@ class Measure(SumRequest):
 
     def layout(self, contract: FlaimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         ones = [(name,) for name in contract.domain] if self.one_way else []
-        own = min(len(self.cliques), contract.options.local_rounds)
+        most_chosen = min(len(self.cliques), contract.options.local_rounds)
         return Layout.of_marginals(
             contract.domain,
             ones + [contract.candidates.cliques[i] for i in self.cliques],
-            count=max(1, len(ones) + own),
+            count=max(1, len(ones) + most_chosen),
             argument="a client contributes only to the one-way marginals and to the cliques that it chose",
         )
 
@@ -268,7 +268,7 @@ class FlaimClient(TableClient):
     Contract = FlaimContract
     contract: FlaimContract
 
-    def heterogeneity(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
+    def proxy(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
         """Returns the proxy tau_k that distances are reduced by (line 7).
 
         (m,) records; zero in the naive variant.
@@ -281,24 +281,24 @@ class FlaimClient(TableClient):
 
         Returns their candidate indices.
         """
-        asked, candidates = call.request, self.candidates
-        if asked.model_arrays > len(call.arrays):
+        request, candidates = call.request, self.candidates
+        if request.model_arrays > len(call.arrays):
             raise ProtocolError("parameter 'model_arrays' must count arrays of the request")
-        view = self.view(call.arrays[: asked.model_arrays])
-        past = asked.past(call.arrays, self.domain)
+        view = self.view(call.arrays[: request.model_arrays])
+        past = request.past(call.arrays, self.domain)
         if past:  # the model alone was checked when it was read
             check_model_size(self.domain, [m.clique for m in past], self.config.inference)
         chosen: list[int] = []
-        steps = min(self.options.local_rounds, len(asked.eligible))
+        steps = min(self.options.local_rounds, len(request.eligible))
         for step in range(steps):
             # A choice is released, so leaving it out of the next one costs nothing.
-            open_ = [i for i in asked.eligible if i not in chosen]
+            open_ = [i for i in request.eligible if i not in chosen]
             cliques = [candidates.cliques[i] for i in open_]
             distances = l1_distances(self.codes, self.domain, cliques, view, self.size)
             cells = penalised_cells(self.options.penalty, candidates, open_, view)
-            penalty = expected_noise(asked.sigma, cells) + self.heterogeneity(cliques, view)
+            penalty = expected_noise(request.sigma, cells) + self.proxy(cliques, view)
             sensitivity = self.contract.score_sensitivity(open_)
-            entry = Release(asked.name, call.round, EXPONENTIAL, sensitivity, epsilon=asked.epsilon)
+            entry = Release(request.name, call.round, EXPONENTIAL, sensitivity, epsilon=request.epsilon)
             best = self.ledger.exponential(candidates.weights[open_] * (distances - penalty), entry, call.source)
             chosen.append(open_[best])
             if step + 1 < steps:  # line 10 after the last choice would fit a model that nothing reads
@@ -336,12 +336,12 @@ class FlaimClient(TableClient):
 
         One row touches each of them once, and each is a count: L2 sensitivity 1 per marginal.
         """
-        asked = call.request
+        request = call.request
         state = self.holder.state.get("chosen", {})
-        own = set(state["candidates"]) if state.get("round") == call.round else set()
-        ones = len(self.domain) if asked.one_way else 0
-        active = [*range(ones), *(ones + j for j, i in enumerate(asked.cliques) if i in own)]
-        return self.marginals(asked.layout(self.contract, call.arrays), active)
+        choices = set(state["candidates"]) if state.get("round") == call.round else set()
+        ones = len(self.domain) if request.one_way else 0
+        active = [*range(ones), *(ones + j for j, i in enumerate(request.cliques) if i in choices)]
+        return self.marginals(request.layout(self.contract, call.arrays), active)
 
 
 class AugFlaimClient(FlaimClient):
@@ -352,7 +352,7 @@ class AugFlaimClient(FlaimClient):
 
     Contract = AugFlaimContract
 
-    def heterogeneity(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
+    def proxy(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
         """Returns the proxy tau_k(q) of each clique (line 7, Private).
 
         The mean over j in q of ||M_j(D_k) - n_k p_j||_1; one row moves it by at most 1.
@@ -370,7 +370,7 @@ class AugFlaimOracleClient(FlaimClient):
 
     Contract = AugFlaimOracleContract
 
-    def heterogeneity(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
+    def proxy(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
         """Line 7, Oracle: tau_k(q) = ||M_q(D_k) - n_k M_q(D) / n||_1."""
         if self.holder.pooled is None:
             raise ProtocolError("the oracle needs the pooled table, which only a simulation has")

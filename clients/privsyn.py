@@ -293,7 +293,7 @@ class PairClient(TableClient):
         """The exact one-way marginals at the resolutions that the request describes."""
         counts = split_one_way(count_one_way(self.codes, self.domain), self.domain)
         trees = call.request.trees(self.contract)
-        return self.one_vector([tree.apply(own) for tree, own in zip(trees, counts, strict=True)], call)
+        return self.one_vector([tree.apply(marginal) for tree, marginal in zip(trees, counts, strict=True)], call)
 
     @answers(WeightedPairs)
     def measure(self, call: Call[WeightedPairs]) -> Contribution:

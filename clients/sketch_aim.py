@@ -537,7 +537,7 @@ class SketchAimClient(TableClient):
         if factors is None:
             return super().one_way(call)
         counts = count(self.codes, domain, [(name,) for name in domain])
-        parts = [f // len(own) * times_cells(own) for f, own in zip(factors, counts, strict=True)]
+        parts = [f // len(marginal) * times_cells(marginal) for f, marginal in zip(factors, counts, strict=True)]
         vector = np.concatenate(parts).astype(np.int64, copy=False)
         return Contribution.of_vector(vector, call.layout)
 

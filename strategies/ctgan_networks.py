@@ -79,8 +79,8 @@ class Networks:
             gradient: (P,) released estimate of the mean of the clipped gradients over the real rows.
             attribute: whose value is the condition, of real and of made rows.
         """
-        self._key, own = jax.random.split(self._key)
-        self._state = self._learn(self._state, gradient.astype(np.float32), attribute, self._logs, own)
+        self._key, key = jax.random.split(self._key)
+        self._state = self._learn(self._state, gradient.astype(np.float32), attribute, self._logs, key)
 
     def mixture(self) -> npt.NDArray[np.float32]:
         """Returns the generator's output for M noise vectors, (M, C).
@@ -91,8 +91,8 @@ class Networks:
         """
         parts = []
         for _ in range(0, self.options.components, _AT_ONCE):
-            self._key, own = jax.random.split(self._key)
-            parts.append(_components(self._state[2], self._logs, own, self.shape, self.options.noise_dim))
+            self._key, key = jax.random.split(self._key)
+            parts.append(_components(self._state[2], self._logs, key, self.shape, self.options.noise_dim))
         return np.concatenate(parts)[: self.options.components].astype(np.float32)
 
 
@@ -106,20 +106,20 @@ def _learner(
 
     @jax.jit
     def learn(state: Any, gradient: Any, attribute: Any, logs: Any, key: Any) -> Any:
-        discriminator, memory, generator, own_memory = state
+        discriminator, discriminator_memory, generator, generator_memory = state
         _, unravel = ravel_pytree(discriminator)
         keys = jax.random.split(key, 1 + steps)
         seen, _ = _made(generator, *_drawn(keys[0], logs, jnp.full(rows, attribute), shape, size), shape)
         whole = jax.tree.map(jnp.add, unravel(gradient), fake_gradient(discriminator, seen, clip))
-        changes, memory = adams[0].update(whole, memory, discriminator)
+        changes, discriminator_memory = adams[0].update(whole, discriminator_memory, discriminator)
         discriminator = optax.apply_updates(discriminator, changes)
-        for own in keys[1:]:
-            drawn = _drawn(own, logs, jnp.full(rows, attribute), shape, size)
-            changes, own_memory = adams[1].update(
-                jax.grad(_generator_loss)(generator, discriminator, drawn, shape), own_memory, generator
+        for step_key in keys[1:]:
+            drawn = _drawn(step_key, logs, jnp.full(rows, attribute), shape, size)
+            changes, generator_memory = adams[1].update(
+                jax.grad(_generator_loss)(generator, discriminator, drawn, shape), generator_memory, generator
             )
             generator = optax.apply_updates(generator, changes)
-        return discriminator, memory, generator, own_memory
+        return discriminator, discriminator_memory, generator, generator_memory
 
     return learn, adams
 
@@ -127,7 +127,10 @@ def _learner(
 def _initial(key: Any, shapes: tuple[Shape, ...]) -> Parameters:
     """Weights uniform within 1 / sqrt(inputs), biases 0."""
     random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    tables = ((2.0 * random.random(own) - 1.0) / np.sqrt(own[0]) if len(own) == 2 else np.zeros(own) for own in shapes)
+    tables = (
+        (2.0 * random.random(shape) - 1.0) / np.sqrt(shape[0]) if len(shape) == 2 else np.zeros(shape)
+        for shape in shapes
+    )
     return tuple(jnp.asarray(table, jnp.float32) for table in tables)
 
 

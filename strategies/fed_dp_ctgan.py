@@ -48,8 +48,8 @@ class FedDpCtgan(MechanismStrategy):
         self.second_opinion(multiplier)
         first = self.sample(self.config.federation.sampling_rate)
         # Everybody, unless a round that a client takes part in is one that it has less.
-        asked = self.everyone() if self.config.federation.max_participations is None else first
-        marginals = yield from self.one_way_marginals(asked, sigma)
+        contributors = self.everyone() if self.config.federation.max_participations is None else first
+        marginals = yield from self.one_way_marginals(contributors, sigma)
         random = self.randomness.ordinary("networks")
         networks = Networks(self.contract, marginals, int(random.integers(2**31)))
         learned = 0
@@ -70,16 +70,16 @@ class FedDpCtgan(MechanismStrategy):
             with self.timed("synthesise"):
                 self.model = self.obeying(networks.mixture())  # type: ignore[assignment]
 
-    def one_way_marginals(self, asked: Sequence[int], sigma: float) -> Steps:
+    def one_way_marginals(self, contributors: Sequence[int], sigma: float) -> Steps:
         """Returns released shares of every attribute's values, (C,).
 
         Conditions are drawn from them; uniform without them.
         """
         one_way = [(name,) for name in self.domain]
-        found = yield from self.measurements_of(asked, OneWay(), sigma)
-        if not found:
+        measurements = yield from self.measurements_of(contributors, OneWay(), sigma)
+        if not measurements:
             return np.concatenate([np.full(size, 1.0 / size) for size in self.domain.shape])
-        tables = consistent(self.domain, found, total=self.total)
+        tables = consistent(self.domain, measurements, total=self.total)
         return np.concatenate([tables[clique] / tables[clique].sum() for clique in one_way])
 
     def obeying(self, components: np.ndarray) -> MixtureModel | EmpiricalModel:
@@ -93,13 +93,13 @@ class FedDpCtgan(MechanismStrategy):
         mixture, rows = MixtureModel(free, components, self.total), max(1, round(self.total))
         if not self.domain.zeros:
             return mixture
-        random, kept, found = self.randomness.ordinary("rows"), [], 0
+        random, batches, rows_drawn = self.randomness.ordinary("rows"), [], 0
         for _ in range(_MOST_TRIES):
             drawn = mixture.sample(max(rows, 1000), random)
-            kept.append(drawn[~self.domain.violated(drawn)])
-            found += len(kept[-1])
-            if found >= rows:
-                return EmpiricalModel(self.domain, np.concatenate(kept)[:rows], self.total)
+            batches.append(drawn[~self.domain.violated(drawn)])
+            rows_drawn += len(batches[-1])
+            if rows_drawn >= rows:
+                return EmpiricalModel(self.domain, np.concatenate(batches)[:rows], self.total)
         raise RunError("hardly any row that the generator makes keeps to the schema's constraints: leave them out")
 
     def gradient_of(self, reply: Reply) -> np.ndarray:

@@ -139,8 +139,8 @@ class Flaim(MechanismStrategy):
             for i in chosen:
                 support[i] = support.get(i, 0.0) + self.rows([partition])
         ranked = sorted(support, key=lambda i: (-support[i], i))
-        kept = self.capacity.add_while_fitting([self.candidates.cliques[i] for i in ranked])
-        return sorted(ranked[j] for j in kept)
+        positions = self.capacity.add_while_fitting([self.candidates.cliques[i] for i in ranked])
+        return sorted(ranked[j] for j in positions)
 
     # Measurement: lines 11-16 -----------------------------------------------------------------------------------------
 

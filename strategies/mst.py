@@ -96,12 +96,12 @@ class Mst(MechanismStrategy):
         At a cost of exactly rho; returns their measurements.
         """
         cliques = [self.candidates.cliques[i] for i in tree]
-        kept = self.capacity.add_while_fitting(cliques)
-        chosen = [cliques[j] for j in kept]
+        positions = self.capacity.add_while_fitting(cliques)
+        chosen = [cliques[j] for j in positions]
         if not chosen:
             return []
         self.record.sigma = sigma_for_rho(rho / len(chosen))
-        request = Marginals(cliques=[tree[j] for j in kept])
+        request = Marginals(cliques=[tree[j] for j in positions])
         measurements = yield from self.measurements_of(cohort, request, self.record.sigma)
         self.selected(chosen)
         return measurements

@@ -198,14 +198,14 @@ class PairSynthesis(MechanismStrategy):
         """
         if self.options.synthesizer == "gum":
             ends = np.cumsum(self.cells[list(chosen)]) + self.cells[list(before)].sum()
-            kept = list(chosen)[: int(np.searchsorted(ends, MOST_CELLS, side="right"))]
-            if len(kept) < len(chosen):
+            fitting = list(chosen)[: int(np.searchsorted(ends, MOST_CELLS, side="right"))]
+            if len(fitting) < len(chosen):
                 self.record.notes.append(
-                    f"{len(chosen) - len(kept)} selected pairs were left out: too many for one sum"
+                    f"{len(chosen) - len(fitting)} selected pairs were left out: too many for one sum"
                 )
-            return kept
-        kept = self.capacity.add_while_fitting([self.pairs[i] for i in chosen])
-        return [chosen[j] for j in kept]
+            return fitting
+        positions = self.capacity.add_while_fitting([self.pairs[i] for i in chosen])
+        return [chosen[j] for j in positions]
 
     # Synthesis --------------------------------------------------------------------------------------------------------
 

@@ -130,7 +130,7 @@ class SketchAim(MechanismStrategy):
             self._view = ModelView(self.model)
         return self._view
 
-    # Sketches ---------------------------------------------------------------------------------------------------------
+    # The first look ---------------------------------------------------------------------------------------------------
 
     def sketched(self) -> list[int]:
         """Returns the candidates to be sketched.
@@ -161,6 +161,28 @@ class SketchAim(MechanismStrategy):
             squared[len(clique)] = squared.get(len(clique), 0.0) + 1.0
         return mu2, squared, rows
 
+    def opened_first(self, sums: Summed) -> list[Measurement]:
+        """The one-way marginals of the first look, each with its own noise."""
+        ones, factors = [(name,) for name in self.domain], self.contract.factors
+        if factors is None or not self.is_open(sums, "one-way marginals"):
+            return self.opened(sums, ones)
+        parts = np.split(sums.arrays[0], np.cumsum(self.domain.shape)[:-1])
+        values = [part / f for part, f in zip(parts, factors, strict=True)]
+        apart = replace(sums, arrays=values, sigmas=tuple(sums.sigmas[0] / f for f in factors))
+        return [self.residual_of(one) for one in self.opened(apart, ones)]
+
+    def residual_of(self, measured: Measurement) -> Measurement:
+        """Returns a noisy residual as a fit takes it.
+
+        One attribute's, with the total, is its counts.
+        """
+        if len(measured.clique) > 1:
+            return replace(measured, beyond=True)
+        values = np.asarray(measured.values)
+        return replace(measured, values=values + (self.total - values.sum()) / values.size)
+
+    # Sketches ---------------------------------------------------------------------------------------------------------
+
     @cached_property
     def width(self) -> int:
         """Returns the entries of a sketch that the row number allows.
@@ -168,6 +190,16 @@ class SketchAim(MechanismStrategy):
         The public or the released number.
         """
         return width_of(*self.means(self.sketched()), self.options.width)
+
+    def sum_of_sketches(self, request: Sketches, per_sensitivity: float, cohort: Sequence[int] | None = None) -> Sum:
+        """Sums one vector of all sketches, with noise for its sensitivity.
+
+        Over everybody, or a cohort.
+        """
+        arrays = self.groups([self.candidates.cliques[i] for i in request.cliques], request.width)
+        sensitivity = request.layout(self.contract, arrays).sensitivity
+        contributors = self.everyone() if cohort is None else cohort
+        return Sum(contributors, request, per_sensitivity * sensitivity, arrays)
 
     def groups(self, cliques: Sequence[Clique], width: int) -> list[npt.NDArray[np.generic]]:
         """The packed groups of neighbouring values of equal released mass."""
@@ -178,16 +210,6 @@ class SketchAim(MechanismStrategy):
         assert self.model is not None
         ones = self.model.project_many([(name,) for name in self.domain])
         return dict(zip(self.domain, ones, strict=True))
-
-    def sum_of_sketches(self, request: Sketches, per_sensitivity: float, cohort: Sequence[int] | None = None) -> Sum:
-        """Sums one vector of all sketches, with noise for its sensitivity.
-
-        Over everybody, or a cohort.
-        """
-        arrays = self.groups([self.candidates.cliques[i] for i in request.cliques], request.width)
-        sensitivity = request.layout(self.contract, arrays).sensitivity
-        asked = self.everyone() if cohort is None else cohort
-        return Sum(asked, request, per_sensitivity * sensitivity, arrays)
 
     def sketches_of(self, request: Sketches, sums: Summed) -> Sketched:
         """Returns the opened sketches.
@@ -203,22 +225,15 @@ class SketchAim(MechanismStrategy):
     def sketch_errors(self) -> Sequence[SketchError]:
         if not self.sketches or self.model is None:
             return ()
-        found = self.sketches.sketch_errors(self.view)
-        return [replace(own, scored=[name for name in own.clique if name in self.scores]) for own in found]
+        errors = self.sketches.sketch_errors(self.view)
+        return [replace(error, scored=[name for name in error.clique if name in self.scores]) for error in errors]
 
-    def shrinkage_of(self, departures: Mapping[Clique, Departure], measurements: Iterable[Measurement]) -> float | None:
-        """Returns the shrinkage that the measured cliques' sketches imply.
+    # The order of values without one ----------------------------------------------------------------------------------
 
-        None without one.
-
-        All sketches together would tell how far any pair is from independence, and most are not; what is measured was
-        chosen because it is farther, and nothing else is pulled.
-        """
-        inside = contained_in([m.clique for m in measurements])
-        own = [one for clique, one in departures.items() if inside(clique)]
-        return released_shrinkage(own, self.total) if own else None
-
-    # What all sketches say together --------------------------------------------------------------------------------
+    def arrange(self, sketched: Sketched) -> None:
+        """Puts the values of attributes without an order in one."""
+        sketched_pairs = list(sketched.looks(self.masses(), self.total))
+        self.scores.update(scores(sketched_pairs, self.cuts(), self.contract.unordered))
 
     @cached_property
     def scores(self) -> dict[str, npt.NDArray[np.float64]]:
@@ -228,22 +243,19 @@ class SketchAim(MechanismStrategy):
         """
         return {}
 
-    def arrange(self, sketched: Sketched) -> None:
-        """Puts the values of attributes without an order in one."""
-        found = list(sketched.looks(self.masses(), self.total))
-        self.scores.update(scores(found, self.cuts(), self.contract.unordered))
-
     def cuts(self) -> dict[str, Cuts]:
         """Places of each attribute's values along its normal score."""
-        found = {}
+        cuts = {}
         for name, mass in self.masses().items():
             places = np.arange(len(mass))
             if not has_order(self.domain, name):
                 places = np.unique(self.scores.get(name, np.zeros(len(mass))), return_inverse=True)[1]
             elif len(mass) > 2:
                 places[self.domain.ordered[name] :] = -1
-            found[name] = Cuts.of(mass, places)
-        return found
+            cuts[name] = Cuts.of(mass, places)
+        return cuts
+
+    # Hidden factors ---------------------------------------------------------------------------------------------------
 
     def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
         """Adds factors that the sketches show to the fits' start.
@@ -254,8 +266,8 @@ class SketchAim(MechanismStrategy):
             The sketches, which then know what was fitted to them.
         """
         assert self.model is not None
-        cuts, found = self.cuts(), list(sketched.looks(self.masses(), self.total))
-        shown = factors(correlations(found, cuts, self.total))
+        cuts, sketched_pairs = self.cuts(), list(sketched.looks(self.masses(), self.total))
+        shown = factors(correlations(sketched_pairs, cuts, self.total))
         if not shown:
             return sketched
         linked = factor_model(self.domain, cuts, shown, self.model.total)
@@ -271,8 +283,8 @@ class SketchAim(MechanismStrategy):
             self.model, self.capacity, self._view = before
             return sketched
         self.base, self.sketches = linked, fitted
-        said = ", ".join(f"{len(own)} columns" for own in shown)
-        self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {said}")
+        sizes = ", ".join(f"{len(loadings)} columns" for loadings in shown)
+        self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {sizes}")
         return fitted
 
     def foreseen_error(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> float:
@@ -282,7 +294,22 @@ class SketchAim(MechanismStrategy):
         eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and fits(q)]
         return self.best(errors, eligible, 1.0, left + errors.paid).error
 
-    # The plan ---------------------------------------------------------------------------------------------------------
+    # Planning ---------------------------------------------------------------------------------------------------------
+
+    def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
+        """Returns this round's candidates, with mu^2 of each.
+
+        The most useful part of a plan for all that is left of mu^2.
+
+        The first round also brings the one-way marginals to where the plan has them, the last one spends what is left.
+        """
+        cliques, share = self.candidates.cliques, t / self.options.rounds
+        errors = self.errors(sketched, measurements, self.view)
+        inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share, PLANNED_ATTRIBUTES)
+        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
+        new = self.chosen(errors, eligible, share, left + errors.paid)
+        self.say(new, t)
+        return self.divided(errors, new, left, t)
 
     @cached_property
     def planner(self) -> Planner:
@@ -328,60 +355,37 @@ class SketchAim(MechanismStrategy):
             parts[place[clique]] = max(0.0, float(squared))
         return parts
 
-    def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
-        """Returns this round's candidates, with mu^2 of each.
+    def graded(self, errors: ModelErrors) -> ModelErrors:
+        """Returns the errors with residuals' costs and groups' effects.
 
-        The most useful part of a plan for all that is left of mu^2.
-
-        The first round also brings the one-way marginals to where the plan has them, the last one spends what is left.
+        Groups save cells and miss differences inside of them.
         """
-        cliques, share = self.candidates.cliques, t / self.options.rounds
-        errors = self.errors(sketched, measurements, self.view)
-        inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share, PLANNED_ATTRIBUTES)
-        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
-        new = self.chosen(errors, eligible, share, left + errors.paid)
-        self.say(new, t)
-        return self.divided(errors, new, left, t)
+        ladders, cliques = self.resolutions, self.candidates.cliques
+        return replace(
+            errors,
+            costs=self.prices,
+            ladder=lambda i: ladders.ladder(cliques[i]),
+            rows=self.total,
+            steps=dict(self.measured_in),
+        )
 
-    def divided(self, errors: ModelErrors, new: Sequence[int], left: float, t: int) -> dict[int, float]:
-        """Returns this round's mu^2 of each candidate of a plan.
+    @cached_property
+    def resolutions(self) -> Ladders:
+        """Resolutions from the first model; every later round keeps them."""
+        return Ladders(self.domain, self.masses(), beyond=True)
 
-        Of what the plan gives its new cliques and the attributes.
+    @cached_property
+    def measured_in(self) -> dict[int, int]:
+        """Returns the ladder step of each candidate measured in groups."""
+        return {}
+
+    @cached_property
+    def prices(self) -> npt.NDArray[np.float64]:
+        """Returns the mu^2 of 1/sigma^2 = 1 for each residual, (m,).
+
+        In cells.
         """
-        cliques = self.candidates.cliques
-        every = self.planner.precisions(errors, new, left)
-        if t < self.options.rounds:
-            now = {i: more for i, more in every.items() if t == 1 and len(cliques[i]) == 1}
-            budget, spent = left / (self.options.rounds - t + 1), 0.0
-            for i in new:
-                if i in every and spent < budget:
-                    now[i] = every[i]
-                    spent += every[i]
-            every = now
-        self.capacity.add([cliques[i] for i in every if len(cliques[i]) > 1])
-        self.measured_in.update({i: errors.steps[i] for i in every if i in errors.steps})
-        return {i: every[i] for i in sorted(every)}
-
-    def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
-        """Returns one plan for all later cohorts.
-
-        Nothing is measured yet: one cohort's one-way marginals are not everybody's.
-
-        The planner's errors of one attribute are those that it will have if nothing else is measured. One cohort's
-        sketches are noisy: where the strongest is not above what noise alone shows, one-way marginals are all.
-        """
-        cliques, view = self.candidates.cliques, self.view
-        errors = self.errors(sketched, [], view)
-        ones = [i for i, q in enumerate(cliques) if len(q) == 1]
-        errors = ModelErrors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
-        for i, known in self.planner.precisions(errors, [], mu2).items():
-            errors.parts[i] = 2.0 / pi * errors.support(i) ** 2 / known
-        fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
-        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and fits(q)] if sketched.shows(view) else []
-        new = self.chosen(errors, eligible, 1.0, mu2)
-        self.say(new, self.options.rounds)
-        self.capacity.add([cliques[i] for i in new])
-        return self.planner.precisions(errors, new, mu2)
+        return np.array([cost(self.domain.shape_of(clique)) for clique in self.candidates.cliques])
 
     def chosen(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
         """Returns the plan's new cliques.
@@ -414,10 +418,10 @@ class SketchAim(MechanismStrategy):
         if not plan.full:
             return plan
         other = self.planner.best(errors, eligible, self.room(share), budget, self.candidates.cells)
-        return replace(min(plan, other, key=lambda own: own.error), full=True)
+        return replace(min(plan, other, key=lambda one: one.error), full=True)
 
     def room(self, share: float) -> PlannedTree:
-        """Return a tree for a plan of its own."""
+        """Returns a tree for a plan of its own."""
         return PlannedTree(self.capacity, self.candidates.cliques, self.pairs, share)
 
     @cached_property
@@ -430,42 +434,29 @@ class SketchAim(MechanismStrategy):
         if not new and not self.capacity.cliques and t == self.options.rounds:
             self.record.notes.append("no clique promised more than its noise: the table has one-way marginals alone")
 
-    # What is asked for ------------------------------------------------------------------------------------------------
+    def divided(self, errors: ModelErrors, new: Sequence[int], left: float, t: int) -> dict[int, float]:
+        """Returns this round's mu^2 of each candidate of a plan.
+
+        Of what the plan gives its new cliques and the attributes.
+        """
+        cliques = self.candidates.cliques
+        every = self.planner.precisions(errors, new, left)
+        if t < self.options.rounds:
+            now = {i: more for i, more in every.items() if t == 1 and len(cliques[i]) == 1}
+            budget, spent = left / (self.options.rounds - t + 1), 0.0
+            for i in new:
+                if i in every and spent < budget:
+                    now[i] = every[i]
+                    spent += every[i]
+            every = now
+        self.capacity.add([cliques[i] for i in every if len(cliques[i]) > 1])
+        self.measured_in.update({i: errors.steps[i] for i in every if i in errors.steps})
+        return {i: every[i] for i in sorted(every)}
+
+    # The request ------------------------------------------------------------------------------------------------------
     #
     # In groups of values where the plan has them (`fedsyn/selection/resolution.py`), without what the parts say
     # (`fedsyn/table/counting/sums.py`). A clique keeps the groups of its first measurement.
-
-    @cached_property
-    def resolutions(self) -> Ladders:
-        """Resolutions from the first model; every later round keeps them."""
-        return Ladders(self.domain, self.masses(), beyond=True)
-
-    @cached_property
-    def measured_in(self) -> dict[int, int]:
-        """Returns the ladder step of each candidate measured in groups."""
-        return {}
-
-    def graded(self, errors: ModelErrors) -> ModelErrors:
-        """Returns the errors with residuals' costs and groups' effects.
-
-        Groups save cells and miss differences inside of them.
-        """
-        ladders, cliques = self.resolutions, self.candidates.cliques
-        return replace(
-            errors,
-            costs=self.prices,
-            ladder=lambda i: ladders.ladder(cliques[i]),
-            rows=self.total,
-            steps=dict(self.measured_in),
-        )
-
-    @cached_property
-    def prices(self) -> npt.NDArray[np.float64]:
-        """Returns the mu^2 of 1/sigma^2 = 1 for each residual, (m,).
-
-        In cells.
-        """
-        return np.array([cost(self.domain.shape_of(clique)) for clique in self.candidates.cliques])
 
     def asked(self, plan: Mapping[int, float]) -> tuple[Residuals, float, list[npt.NDArray[Any]]]:
         """Returns the request for a plan, its noise, and its groups.
@@ -476,18 +467,11 @@ class SketchAim(MechanismStrategy):
         cliques = [self.candidates.cliques[i] for i in which]
         cells = [tuple(map(np.arange, self.domain.shape_of(clique))) for clique in cliques]
         coarse = CoarseMarginals.in_groups(
-            self.domain, cliques, [g or own for g, own in zip(groups, cells, strict=True)]
+            self.domain, cliques, [g or values for g, values in zip(groups, cells, strict=True)]
         )
         grouped = any(groups)
         request, sigma = self.request(which, budgets, coarse.shapes, grouped)
         return request, sigma, [coarse.pack()] if grouped else []
-
-    def request(
-        self, which: list[int], budgets: list[float], shapes: Sequence[tuple[int, ...]], grouped: bool
-    ) -> tuple[Residuals, float]:
-        """Returns the request for candidates of these shapes, and its noise."""
-        weights, sigma = residual_weights(budgets, shapes)
-        return Residuals(shapes=[list(s) for s in shapes] if grouped else [], cliques=which, weights=weights), sigma
 
     def parts(self, plan: Mapping[int, float]) -> list[Part]:
         """Returns each candidate as it is measured, with its mu^2.
@@ -499,27 +483,14 @@ class SketchAim(MechanismStrategy):
             (i, self.resolutions.groups(cliques[i], steps[i]) if i in steps else None, mu2) for i, mu2 in plan.items()
         ]
 
-    # What was measured ------------------------------------------------------------------------------------------------
+    def request(
+        self, which: list[int], budgets: list[float], shapes: Sequence[tuple[int, ...]], grouped: bool
+    ) -> tuple[Residuals, float]:
+        """Returns the request for candidates of these shapes, and its noise."""
+        weights, sigma = residual_weights(budgets, shapes)
+        return Residuals(shapes=[list(s) for s in shapes] if grouped else [], cliques=which, weights=weights), sigma
 
-    def opened_first(self, sums: Summed) -> list[Measurement]:
-        """The one-way marginals of the first look, each with its own noise."""
-        ones, factors = [(name,) for name in self.domain], self.contract.factors
-        if factors is None or not self.is_open(sums, "one-way marginals"):
-            return self.opened(sums, ones)
-        parts = np.split(sums.arrays[0], np.cumsum(self.domain.shape)[:-1])
-        values = [part / f for part, f in zip(parts, factors, strict=True)]
-        apart = replace(sums, arrays=values, sigmas=tuple(sums.sigmas[0] / f for f in factors))
-        return [self.residual_of(one) for one in self.opened(apart, ones)]
-
-    def residual_of(self, measured: Measurement) -> Measurement:
-        """Returns a noisy residual as a fit takes it.
-
-        One attribute's, with the total, is its counts.
-        """
-        if len(measured.clique) > 1:
-            return replace(measured, beyond=True)
-        values = np.asarray(measured.values)
-        return replace(measured, values=values + (self.total - values.sum()) / values.size)
+    # The measurements -------------------------------------------------------------------------------------------------
 
     def opened_residuals(self, sums: Summed, request: Residuals, groups: list[npt.NDArray[Any]]) -> list[Measurement]:
         """Returns the marginals inside an opened vector.
@@ -528,15 +499,30 @@ class SketchAim(MechanismStrategy):
         """
         if not self.is_open(sums, "marginals"):
             return []
-        factor, coarse, found = self.expansion(sums), request.coarse(self.contract, groups), []
+        factor, coarse, residuals = self.expansion(sums), request.coarse(self.contract, groups), []
         parts = zip(coarse.cliques, request.weights, coarse.split(sums.arrays[0]), coarse.groups, strict=True)
-        for clique, weight, part, own in parts:
+        for clique, weight, part, clique_groups in parts:
             unit = weight * part.size
             one = expanded(clique, part / unit, (sums.sigmas[0] / unit) ** 2, self.total, factor)
-            found.append(replace(self.residual_of(one), groups=None if in_cells(own) else own))
-        return found
+            residuals.append(replace(self.residual_of(one), groups=None if in_cells(clique_groups) else clique_groups))
+        return residuals
 
-    # With cohorts only: nobody is asked before it takes part, and nobody takes part in more than m rounds ------------
+    def shrinkage_of(self, departures: Mapping[Clique, Departure], measurements: Iterable[Measurement]) -> float | None:
+        """Returns the shrinkage that the measured cliques' sketches imply.
+
+        None without one.
+
+        All sketches together would tell how far any pair is from independence, and most are not; what is measured was
+        chosen because it is farther, and nothing else is pulled.
+        """
+        inside = contained_in([m.clique for m in measurements])
+        measured = [one for clique, one in departures.items() if inside(clique)]
+        return released_shrinkage(measured, self.total) if measured else None
+
+    # Cohorts ----------------------------------------------------------------------------------------------------------
+    #
+    # Where `federation.max_participations` is set. Nobody is asked before it takes part, and nobody takes part in more
+    # than m rounds.
 
     def by_cohorts(self) -> Protocol:
         """Runs the schedule by cohorts.
@@ -588,17 +574,6 @@ class SketchAim(MechanismStrategy):
         every = measurements([*ones, *pooled], self.total)
         self.estimate(every, True, self.shrinkage_of(departures, every))
 
-    def later_mu2(self, each: float, t: int) -> float:
-        """Returns the mu^2 that cohorts after round t give together.
-
-        As 1/sigma^2 on the federation's counts.
-
-        A sum over one of F cohorts' worth of rows, with noise sigma; c of them have c sigma^2 together, and are brought
-        to the federation by F/c: a precision of c/F^2 times 1/sigma^2.
-        """
-        left: int = self.options.rounds - t
-        return 2.0 * each * left * self.share_of_cohort**2
-
     @property
     def share_of_cohort(self) -> float:
         """The share of the clients that a cohort has."""
@@ -616,11 +591,37 @@ class SketchAim(MechanismStrategy):
         for pool, values, sigma in zip(pools, arrays, sigmas, strict=True):
             pool.add(values, float(sigma), self.rows(sums.contributors))
 
-    def parts_of(self, cliques: Sequence[Clique], vector: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
-        """The marginals inside a vector, still times their weights."""
-        shapes = [self.domain.shape_of(q) for q in cliques]
-        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-        return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes, strict=True)]
+    def later_mu2(self, each: float, t: int) -> float:
+        """Returns the mu^2 that cohorts after round t give together.
+
+        As 1/sigma^2 on the federation's counts.
+
+        A sum over one of F cohorts' worth of rows, with noise sigma; c of them have c sigma^2 together, and are brought
+        to the federation by F/c: a precision of c/F^2 times 1/sigma^2.
+        """
+        left: int = self.options.rounds - t
+        return 2.0 * each * left * self.share_of_cohort**2
+
+    def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
+        """Returns one plan for all later cohorts.
+
+        Nothing is measured yet: one cohort's one-way marginals are not everybody's.
+
+        The planner's errors of one attribute are those that it will have if nothing else is measured. One cohort's
+        sketches are noisy: where the strongest is not above what noise alone shows, one-way marginals are all.
+        """
+        cliques, view = self.candidates.cliques, self.view
+        errors = self.errors(sketched, [], view)
+        ones = [i for i, q in enumerate(cliques) if len(q) == 1]
+        errors = ModelErrors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
+        for i, known in self.planner.precisions(errors, [], mu2).items():
+            errors.parts[i] = 2.0 / pi * errors.support(i) ** 2 / known
+        fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
+        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and fits(q)] if sketched.shows(view) else []
+        new = self.chosen(errors, eligible, 1.0, mu2)
+        self.say(new, self.options.rounds)
+        self.capacity.add([cliques[i] for i in new])
+        return self.planner.precisions(errors, new, mu2)
 
     def request_of(self, plan: Mapping[int, float]) -> MeasureAll:
         """Returns the request that divides a cohort's budget as planned.
@@ -637,6 +638,12 @@ class SketchAim(MechanismStrategy):
         weights = integer_weights(shares)
         d = len(self.domain)
         return MeasureAll(one_way=weights[:d], cliques=chosen, weights=weights[d:])
+
+    def parts_of(self, cliques: Sequence[Clique], vector: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+        """The marginals inside a vector, still times their weights."""
+        shapes = [self.domain.shape_of(q) for q in cliques]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+        return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -656,16 +663,36 @@ class Sketched:
     fitted: Mapping[Clique, float] = field(default_factory=dict)
     _known: WeakKeyDictionary[ModelView, Floats] = field(init=False, repr=False, default_factory=WeakKeyDictionary)
 
-    def fitted_to(self, factors: Sequence[Mapping[str, float]]) -> Sketched:
-        """Returns these sketches with factors' loadings fitted to them.
+    def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
+        """Returns distances of the model, their noise, and supports, (3, sketches).
 
-        One for each attribute, shared by its pairs.
+        Unbiased squared L2 distances, their standard deviations by noise, supports.
+
+        A parameter that was fitted to the sketches has taken one dimension's noise out of the distance to them, and put
+        it into the distance to the table (Mallows' C_p): twice sigma^2 each. Computed once for each view.
         """
-        shares: dict[Clique, float] = {}
-        for own in factors:
-            pairs = [q for q in self.sketcher.cliques if len(q) == 2 and own.keys() >= set(q)]
-            shares |= dict.fromkeys(pairs, len(own) / max(1, len(pairs)))
-        return replace(self, fitted=shares)
+        if view not in self._known:
+            self._known[view] = self._distances(view)
+        return self._known[view].copy()
+
+    def _distances(self, view: ModelView) -> Floats:
+        squared, spread, support = distances = np.empty((3, len(self.values)))
+        fitted = np.array([self.fitted.get(clique, 0.0) for clique in self.sketcher.cliques])
+        for which, coarse, seen in self.sketcher.together(view.probabilities(self.sketcher.cliques)):
+            noises = self.sketcher.noises(which[0])
+            support[which] = effective_cells_of_each(coarse)
+            sigma = np.array([self.sketcher.sigma_of(i, self.sigma) for i in which])
+            squared[which] = self.off(which, view.model.total * seen, sigma) + 2.0 * fitted[which] * sigma * sigma
+            spread[which] = sqrt(2.0 * noises) * sigma * sigma
+        return distances
+
+    def off(self, which: npt.NDArray[np.int64], seen: Floats, sigma: Floats) -> Floats:
+        """Returns unbiased squared distances of sketches of one shape, (b, k).
+
+        From what a model has there.
+        """
+        residual = np.stack([self.values[i] for i in which]) - seen
+        return squared_distances(residual, sigma, self.sketcher.noises(which[0]))
 
     def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
         """Returns squared L1 errors of the model, (sketches,) records^2.
@@ -697,41 +724,25 @@ class Sketched:
         chances = chdtrc(entries, np.maximum(squared / sigmas**2 + entries, 0.0))
         return bool(len(chances) * chances.min() < _CHANCE)
 
+    # Hidden factors ---------------------------------------------------------------------------------------------------
+
     def looks(self, counts: Mapping[str, npt.NDArray[np.float64]], total: float) -> Iterator[SketchedPair]:
         """The sketched pairs beside independent attributes."""
-        masses = {name: own / own.sum() for name, own in counts.items()}
+        masses = {name: mass / mass.sum() for name, mass in counts.items()}
         return looks(self.sketcher, self.values, self.sigma, masses, total)
 
-    def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
-        """Returns distances of the model, their noise, and supports, (3, sketches).
+    def fitted_to(self, factors: Sequence[Mapping[str, float]]) -> Sketched:
+        """Returns these sketches with factors' loadings fitted to them.
 
-        Unbiased squared L2 distances, their standard deviations by noise, supports.
-
-        A parameter that was fitted to the sketches has taken one dimension's noise out of the distance to them, and put
-        it into the distance to the table (Mallows' C_p): twice sigma^2 each. Computed once for each view.
+        One for each attribute, shared by its pairs.
         """
-        if view not in self._known:
-            self._known[view] = self._distances(view)
-        return self._known[view].copy()
+        shares: dict[Clique, float] = {}
+        for loadings in factors:
+            pairs = [q for q in self.sketcher.cliques if len(q) == 2 and loadings.keys() >= set(q)]
+            shares |= dict.fromkeys(pairs, len(loadings) / max(1, len(pairs)))
+        return replace(self, fitted=shares)
 
-    def _distances(self, view: ModelView) -> Floats:
-        squared, spread, support = found = np.empty((3, len(self.values)))
-        fitted = np.array([self.fitted.get(clique, 0.0) for clique in self.sketcher.cliques])
-        for which, coarse, seen in self.sketcher.together(view.probabilities(self.sketcher.cliques)):
-            noises = self.sketcher.noises(which[0])
-            support[which] = effective_cells_of_each(coarse)
-            sigma = np.array([self.sketcher.sigma_of(i, self.sigma) for i in which])
-            squared[which] = self.off(which, view.model.total * seen, sigma) + 2.0 * fitted[which] * sigma * sigma
-            spread[which] = sqrt(2.0 * noises) * sigma * sigma
-        return found
-
-    def off(self, which: npt.NDArray[np.int64], seen: Floats, sigma: Floats) -> Floats:
-        """Returns unbiased squared distances of sketches of one shape, (b, k).
-
-        From what a model has there.
-        """
-        residual = np.stack([self.values[i] for i in which]) - seen
-        return squared_distances(residual, sigma, self.sketcher.noises(which[0]))
+    # For the run's records and the shrinkage --------------------------------------------------------------------------
 
     def sketch_errors(self, view: ModelView) -> list[SketchError]:
         """The distances, with what is needed to make errors of them."""
@@ -742,7 +753,7 @@ class Sketched:
         tables = [independent(masses, clique).ravel() for clique in sketcher.cliques]
         for which, _, apart in sketcher.together(tables):
             alone[which] = self.off(which, rows * apart, np.array([sketcher.sigma_of(i, self.sigma) for i in which]))
-        found = []
+        errors = []
         for i, (clique, *distance) in enumerate(zip(sketcher.cliques, *self.distances(view), strict=True)):
             squared, spread, support = map(float, distance)
             groups = None
@@ -750,21 +761,21 @@ class Sketched:
                 groups = tuple(sketcher.grouping[pair] for pair in zip(clique, sketcher.shapes[i], strict=True))
             scatter = rows * sketcher.spread(i)
             noises = sketcher.noises(i)
-            found.append(SketchError(clique, squared, spread, scatter, support, groups, float(alone[i]), noises))
-        return found
+            errors.append(SketchError(clique, squared, spread, scatter, support, groups, float(alone[i]), noises))
+        return errors
 
     def departures(self, view: ModelView) -> dict[Clique, Departure]:
         """Returns departures from a model of independent attributes.
 
         Where the sketches and the model see the same cells.
         """
-        sketcher, found = self.sketcher, dict[Clique, Departure]()
+        sketcher, departures = self.sketcher, dict[Clique, Departure]()
         for which, _, seen in sketcher.together(view.probabilities(sketcher.cliques)):
-            for i, own in zip(which.tolist(), seen, strict=True):
+            for i, probabilities in zip(which.tolist(), seen, strict=True):
                 sigma = sketcher.sigma_of(i, self.sigma)
                 spread, noises = sketcher.spread(i), sketcher.noises(i)
-                found[sketcher.cliques[i]] = Departure(own, self.values[i], sigma, spread, noises)
-        return found
+                departures[sketcher.cliques[i]] = Departure(probabilities, self.values[i], sigma, spread, noises)
+        return departures
 
 
 class CohortPool:
@@ -841,5 +852,5 @@ def precision(measurements: Sequence[Measurement]) -> dict[Clique, float]:
 
 
 def in_cells(groups: Groups) -> bool:
-    """Return whether each value is a group of its own."""
-    return all(len(own) == int(own.max()) + 1 for own in groups)
+    """Returns whether each value is a group of its own."""
+    return all(len(values) == int(values.max()) + 1 for values in groups)

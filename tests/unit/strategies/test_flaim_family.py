@@ -156,9 +156,9 @@ def test_line_7_against_its_definition() -> None:
     cliques = list(client(FlaimClient, "naive_flaim", rows).candidates.cliques)
     one_way = [Measurement((a,), count(POOLED, DOMAIN, [(a,)])[0] + 1.0, 1.0) for a in DOMAIN]
     view = ModelView(estimate(DOMAIN, one_way, total=float(len(POOLED))))
-    assert not client(FlaimClient, "naive_flaim", rows).heterogeneity(cliques, view).any()
-    oracle = client(AugFlaimOracleClient, "augflaim_oracle", rows).heterogeneity(cliques, view)
-    private = client(AugFlaimClient, "augflaim", rows).heterogeneity(cliques, view)
+    assert not client(FlaimClient, "naive_flaim", rows).proxy(cliques, view).any()
+    oracle = client(AugFlaimOracleClient, "augflaim_oracle", rows).proxy(cliques, view)
+    private = client(AugFlaimClient, "augflaim", rows).proxy(cliques, view)
     for q, exact, proxy in zip(cliques, oracle, private, strict=True):
         own = count(rows, DOMAIN, [q])[0]
         assert exact == pytest.approx(np.abs(own - len(rows) * count(POOLED, DOMAIN, [q])[0] / len(POOLED)).sum())
@@ -224,7 +224,7 @@ def test_a_client_without_the_pooled_table_cannot_play_the_oracle() -> None:
     oracle = client(AugFlaimOracleClient, "augflaim_oracle", PARTS[0])
     oracle.holder.pooled = None
     with pytest.raises(Exception, match="only a simulation has"):
-        oracle.heterogeneity([DOMAIN.attributes[:2]], pooled_view(POOLED, DOMAIN))
+        oracle.proxy([DOMAIN.attributes[:2]], pooled_view(POOLED, DOMAIN))
 
 
 # Annealing (appendix B.4) ------------------------------------------------------------------------------------------
