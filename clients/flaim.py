@@ -294,9 +294,11 @@ class FlaimClient(TableClient):
             # A choice is released, so leaving it out of the next one costs nothing.
             open_ = [i for i in request.eligible if i not in chosen]
             cliques = [candidates.cliques[i] for i in open_]
+            # Line 7: distance from the model, less the expected noise and the proxy tau_k.
             distances = l1_distances(self.codes, self.domain, cliques, view, self.size)
             cells = penalised_cells(self.options.penalty, candidates, open_, view)
             penalty = expected_noise(request.sigma, cells) + self.proxy(cliques, view)
+            # The exponential mechanism, through the ledger.
             sensitivity = self.contract.score_sensitivity(open_)
             entry = Release(request.name, call.round, EXPONENTIAL, sensitivity, epsilon=request.epsilon)
             best = self.ledger.exponential(candidates.weights[open_] * (distances - penalty), entry, call.source)
@@ -319,7 +321,7 @@ class FlaimClient(TableClient):
         return Measurement(clique, noisy * factor, sigma * factor)
 
     def _local_model(self, model: Model, measurements: list[Measurement]) -> Model:
-        """Line 10: the server's measurements and this client's own, fitted together."""
+        """Fits the server's measurements and this client's own (line 10)."""
         return estimate(
             self.domain,
             measurements,
@@ -332,7 +334,7 @@ class FlaimClient(TableClient):
     def measure(self, call: Call[Measure]) -> Contribution:
         """Contributes exact marginals (lines 11-13).
 
-        All one-way marginals (if requested) and those of its own choices.
+        These are all one-way marginals (if requested) and those of its own choices.
 
         One row touches each of them once, and each is a count: L2 sensitivity 1 per marginal.
         """
@@ -347,7 +349,7 @@ class FlaimClient(TableClient):
 class AugFlaimClient(FlaimClient):
     """AugFLAIM (Private), which penalises cliques by the proxy tau_k.
 
-    The average distance of a clique's attributes' one-way marginals.
+    It is the average distance of the one-way marginals of a clique's attributes.
     """
 
     Contract = AugFlaimContract
@@ -371,7 +373,10 @@ class AugFlaimOracleClient(FlaimClient):
     Contract = AugFlaimOracleContract
 
     def proxy(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
-        """Line 7, Oracle: tau_k(q) = ||M_q(D_k) - n_k M_q(D) / n||_1."""
+        """Returns the true tau_k(q) in place of a proxy (line 7, Oracle).
+
+        tau_k(q) = ||M_q(D_k) - n_k M_q(D) / n||_1.
+        """
         if self.holder.pooled is None:
             raise ProtocolError("the oracle needs the pooled table, which only a simulation has")
         return l1_distances(self.codes, self.domain, cliques, self.holder.pooled(), self.size)
@@ -380,7 +385,7 @@ class AugFlaimOracleClient(FlaimClient):
 def _means(values: npt.NDArray[np.float64], domain: Domain, cliques: tuple[Clique, ...]) -> npt.NDArray[np.float64]:
     """Returns means over each clique's attributes, (m,).
 
-    Of (d,) values, the same to the last bit as clique by clique.
+    `values` is (d,); the means are the same to the last bit as clique by clique.
     """
     means = np.empty(len(cliques))
     for places, axes in flat_layout(domain, cliques).by_length:
@@ -441,7 +446,7 @@ class FlaimRandomClient(FlaimClient):
 
     @answers(BlindDraw)
     def select(self, call: Call[BlindDraw]) -> Answer:  # type: ignore[override]
-        """s distinct eligible cliques, uniformly."""
+        """Draws s distinct eligible cliques, uniformly."""
         eligible = call.request.eligible
         order = call.source.permutation(len(eligible))
         chosen = [eligible[int(i)] for i in order[: self.options.local_rounds]]

@@ -371,7 +371,7 @@ class Sketches(SumRequest):
 
     @classmethod
     def sketched(cls, contract: SketchAimContract) -> Sequence[int]:
-        """Return the candidates that may be sketched."""
+        """Returns the candidates that may be sketched."""
         return contract.sketchable
 
     @classmethod
@@ -398,7 +398,7 @@ class Arrangement(Sketches):
 
     @classmethod
     def sketched(cls, contract: SketchAimContract) -> Sequence[int]:
-        """Return the pairs with an attribute without an order."""
+        """Returns the pairs with an attribute without an order."""
         return contract.arranged(contract.sketchable)
 
 

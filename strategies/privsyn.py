@@ -263,7 +263,7 @@ class PrivSyn(PairSynthesis):
     Client = PrivSynClient
 
     def share_scores(self, steps: Mapping[type[Request], Step]) -> Steps:
-        """Return the InDif of every pair (Section 4.1)."""
+        """Returns the InDif of every pair (Section 4.1)."""
         sums = yield self.one_vector(InDifs(pairs=self.numbers), steps[InDifs].rho)
         if not self.is_open(sums, "dependency scores"):
             return np.zeros(len(self.pairs))

@@ -135,7 +135,7 @@ class SketchAim(MechanismStrategy):
     def sketched(self) -> list[int]:
         """Returns the candidates to be sketched.
 
-        Of sizes that can show something with n rows, which are public or released.
+        Their sizes can show something with n rows; n is public or released.
         """
         which = self.contract.sketchable
         if not which:
@@ -148,9 +148,9 @@ class SketchAim(MechanismStrategy):
         return [i for i, size in zip(which, sizes, strict=True) if size in chosen]
 
     def means(self, which: Sequence[int]) -> tuple[float, dict[int, float], float]:
-        """Returns mu^2 of the sketches, the sketches, and their rows.
+        """Returns the arguments of `width_of`.
 
-        For `width_of`.
+        They are mu^2 of all sketches, the number of sketches of each clique size, and the rows.
         """
         mu2, rows = 2.0 * self.contract.budget.mechanism * self.options.sketch_share, self.total
         if self.config.federation.max_participations is not None:
@@ -162,7 +162,7 @@ class SketchAim(MechanismStrategy):
         return mu2, squared, rows
 
     def opened_first(self, sums: Summed) -> list[Measurement]:
-        """The one-way marginals of the first look, each with its own noise."""
+        """Returns the one-way marginals of the first look, each with its own noise."""
         ones, factors = [(name,) for name in self.domain], self.contract.factors
         if factors is None or not self.is_open(sums, "one-way marginals"):
             return self.opened(sums, ones)
@@ -174,7 +174,7 @@ class SketchAim(MechanismStrategy):
     def residual_of(self, measured: Measurement) -> Measurement:
         """Returns a noisy residual as a fit takes it.
 
-        One attribute's, with the total, is its counts.
+        One attribute's residual becomes its counts: the total is known.
         """
         if len(measured.clique) > 1:
             return replace(measured, beyond=True)
@@ -187,14 +187,14 @@ class SketchAim(MechanismStrategy):
     def width(self) -> int:
         """Returns the entries of a sketch that the row number allows.
 
-        The public or the released number.
+        The number of rows is public or released.
         """
         return width_of(*self.means(self.sketched()), self.options.width)
 
     def sum_of_sketches(self, request: Sketches, per_sensitivity: float, cohort: Sequence[int] | None = None) -> Sum:
         """Sums one vector of all sketches, with noise for its sensitivity.
 
-        Over everybody, or a cohort.
+        The sum is over everybody, or over a cohort.
         """
         arrays = self.groups([self.candidates.cliques[i] for i in request.cliques], request.width)
         sensitivity = request.layout(self.contract, arrays).sensitivity
@@ -202,11 +202,11 @@ class SketchAim(MechanismStrategy):
         return Sum(contributors, request, per_sensitivity * sensitivity, arrays)
 
     def groups(self, cliques: Sequence[Clique], width: int) -> list[npt.NDArray[np.generic]]:
-        """The packed groups of neighbouring values of equal released mass."""
+        """Returns the packed groups of neighbouring values of equal released mass."""
         return self.contract.groups(cliques, width, self.masses(), self.scores)
 
     def masses(self) -> dict[str, npt.NDArray[np.float64]]:
-        """(values,) counts of each attribute in the last model."""
+        """Returns (values,) counts of each attribute in the last model."""
         assert self.model is not None
         ones = self.model.project_many([(name,) for name in self.domain])
         return dict(zip(self.domain, ones, strict=True))
@@ -231,7 +231,7 @@ class SketchAim(MechanismStrategy):
     # The order of values without one ----------------------------------------------------------------------------------
 
     def arrange(self, sketched: Sketched) -> None:
-        """Puts the values of attributes without an order in one."""
+        """Orders the values of attributes that have no order."""
         sketched_pairs = list(sketched.looks(self.masses(), self.total))
         self.scores.update(scores(sketched_pairs, self.cuts(), self.contract.unordered))
 
@@ -239,12 +239,12 @@ class SketchAim(MechanismStrategy):
     def scores(self) -> dict[str, npt.NDArray[np.float64]]:
         """Places of each unordered attribute's values, (values,).
 
-        As the first look at the pairs told.
+        They come from the sketches of an `Arrangement`; empty without one.
         """
         return {}
 
     def cuts(self) -> dict[str, Cuts]:
-        """Places of each attribute's values along its normal score."""
+        """Returns places of each attribute's values along its normal score."""
         cuts = {}
         for name, mass in self.masses().items():
             places = np.arange(len(mass))
@@ -260,7 +260,7 @@ class SketchAim(MechanismStrategy):
     def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
         """Adds factors that the sketches show to the fits' start.
 
-        Only if the plan's error is smaller with them.
+        They stay only if the plan's predicted error is smaller with them.
 
         Returns:
             The sketches, which then know what was fitted to them.
@@ -270,11 +270,13 @@ class SketchAim(MechanismStrategy):
         shown = factors(correlations(sketched_pairs, cuts, self.total))
         if not shown:
             return sketched
+        # The factor model has to fit the tree as a whole.
         linked = factor_model(self.domain, cuts, shown, self.model.total)
         capacity = Capacity(linked.domain, self.config.inference)
         star = [clique for clique in linked.potentials if len(clique) > 1]
         if len(capacity.add_while_fitting(star)) < len(star):
             return sketched
+        # Plan from both models; the smaller predicted error stands.
         error = self.foreseen_error(sketched, measurements, left)
         before = self.model, self.capacity, self._view
         self.model, self.capacity = linked, capacity
@@ -299,7 +301,7 @@ class SketchAim(MechanismStrategy):
     def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
         """Returns this round's candidates, with mu^2 of each.
 
-        The most useful part of a plan for all that is left of mu^2.
+        They are the most useful part of a plan for all that is left of mu^2.
 
         The first round also brings the one-way marginals to where the plan has them, the last one spends what is left.
         """
@@ -324,7 +326,7 @@ class SketchAim(MechanismStrategy):
     def errors(self, sketched: Sketched, measurements: Sequence[Measurement], view: ModelView) -> ModelErrors:
         """Returns the model's errors on sketched candidates, and attributes' noise.
 
-        Errors beyond a candidate's parts.
+        A candidate's error is counted beyond the errors of its parts.
         """
         cliques = self.candidates.cliques
         place = {q: i for i, q in enumerate(cliques)}
@@ -334,6 +336,7 @@ class SketchAim(MechanismStrategy):
             return float(view.effective_cells([cliques[i]])[0])
 
         parts = self.missed(sketched, view)
+        # One attribute: the expected squared L1 norm of the noise that is left on it.
         for i, known in noisy.items():
             if len(cliques[i]) == 1:
                 parts[i] = 2.0 / pi * support(i) ** 2 / known
@@ -346,7 +349,7 @@ class SketchAim(MechanismStrategy):
     def missed(self, sketched: Sketched, view: ModelView) -> npt.NDArray[np.float64]:
         """Returns the model's squared L1 error on each candidate, (m,).
 
-        Beyond its parts; 0 where nothing is sketched.
+        It is the error beyond that of the candidate's parts, and 0 where nothing is sketched.
         """
         cliques = self.candidates.cliques
         place = {q: i for i, q in enumerate(cliques)}
@@ -381,9 +384,9 @@ class SketchAim(MechanismStrategy):
 
     @cached_property
     def prices(self) -> npt.NDArray[np.float64]:
-        """Returns the mu^2 of 1/sigma^2 = 1 for each residual, (m,).
+        """Returns the mu^2 that 1/sigma^2 = 1 costs for each residual, (m,).
 
-        In cells.
+        Residuals here are in cells, not in groups.
         """
         return np.array([cost(self.domain.shape_of(clique)) for clique in self.candidates.cliques])
 
@@ -410,9 +413,9 @@ class SketchAim(MechanismStrategy):
         return plan.cliques
 
     def best(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> MeasurementPlan:
-        """Returns the plan that predicts less error of two.
+        """Returns the better of two plans by predicted error.
 
-        By gain alone or, where the tree is full, by gain for capacity.
+        One goes by gain alone; the other, made where the tree is full, by gain for capacity.
         """
         plan = self.planner.best(errors, eligible, self.room(share), budget)
         if not plan.full:
@@ -437,12 +440,13 @@ class SketchAim(MechanismStrategy):
     def divided(self, errors: ModelErrors, new: Sequence[int], left: float, t: int) -> dict[int, float]:
         """Returns this round's mu^2 of each candidate of a plan.
 
-        Of what the plan gives its new cliques and the attributes.
+        It is a part of what the plan gives its new cliques and the attributes.
         """
         cliques = self.candidates.cliques
         every = self.planner.precisions(errors, new, left)
         if t < self.options.rounds:
             now = {i: more for i, more in every.items() if t == 1 and len(cliques[i]) == 1}
+            # New cliques until this round's share of the budget is spent.
             budget, spent = left / (self.options.rounds - t + 1), 0.0
             for i in new:
                 if i in every and spent < budget:
@@ -461,7 +465,7 @@ class SketchAim(MechanismStrategy):
     def asked(self, plan: Mapping[int, float]) -> tuple[Residuals, float, list[npt.NDArray[Any]]]:
         """Returns the request for a plan, its noise, and its groups.
 
-        Groups only if any go with it.
+        The list of groups is empty where every candidate is measured in cells.
         """
         which, groups, budgets = map(list, zip(*self.parts(plan), strict=True))
         cliques = [self.candidates.cliques[i] for i in which]
@@ -476,7 +480,7 @@ class SketchAim(MechanismStrategy):
     def parts(self, plan: Mapping[int, float]) -> list[Part]:
         """Returns each candidate as it is measured, with its mu^2.
 
-        In cells or in groups.
+        A candidate is measured in cells or in groups.
         """
         cliques, steps = self.candidates.cliques, self.measured_in
         return [
@@ -495,7 +499,7 @@ class SketchAim(MechanismStrategy):
     def opened_residuals(self, sums: Summed, request: Residuals, groups: list[npt.NDArray[Any]]) -> list[Measurement]:
         """Returns the marginals inside an opened vector.
 
-        Each with its own noise, and in its groups.
+        Each has its own noise, and its groups.
         """
         if not self.is_open(sums, "marginals"):
             return []
@@ -510,7 +514,7 @@ class SketchAim(MechanismStrategy):
     def shrinkage_of(self, departures: Mapping[Clique, Departure], measurements: Iterable[Measurement]) -> float | None:
         """Returns the shrinkage that the measured cliques' sketches imply.
 
-        None without one.
+        It is None where no measured clique has a sketch.
 
         All sketches together would tell how far any pair is from independence, and most are not; what is measured was
         chosen because it is farther, and nothing else is pulled.
@@ -543,7 +547,7 @@ class SketchAim(MechanismStrategy):
         for t in range(1, self.options.rounds + 1):
             self.begin_round(t)
             cohort = self.sample(self.config.federation.sampling_rate)
-            if request is None:
+            if request is None:  # no choice yet: this cohort tells what to measure
                 self.record.sigma = steps[FirstLook].sigma
                 sums = yield Sum(cohort, FirstLook(alone=False), self.record.sigma)
                 if not self.is_open(sums, "one-way marginals"):
@@ -562,6 +566,7 @@ class SketchAim(MechanismStrategy):
                     pooled = [CohortPool(clique) for clique in request.measured(contract)[len(ones) :]]
                     self.selected([pool.clique for pool in pooled])
                 continue
+            # Later cohorts: the same marginals of each, added up.
             self.record.sigma = steps[MeasureAll].noise(request.layout(contract, ()))
             sums = yield Sum(cohort, request, self.record.sigma)
             if self.is_open(sums, "marginals"):
@@ -594,7 +599,7 @@ class SketchAim(MechanismStrategy):
     def later_mu2(self, each: float, t: int) -> float:
         """Returns the mu^2 that cohorts after round t give together.
 
-        As 1/sigma^2 on the federation's counts.
+        It is stated as 1/sigma^2 on the federation's counts.
 
         A sum over one of F cohorts' worth of rows, with noise sigma; c of them have c sigma^2 together, and are brought
         to the federation by F/c: a precision of c/F^2 times 1/sigma^2.
@@ -626,9 +631,7 @@ class SketchAim(MechanismStrategy):
     def request_of(self, plan: Mapping[int, float]) -> MeasureAll:
         """Returns the request that divides a cohort's budget as planned.
 
-        Up to the rounding of the weights.
-
-        An attribute of no query of the workload has the least of the other attributes' shares.
+        Integer weights make the division exact up to their rounding. An attribute of no query of the workload has the least of the other attributes' shares.
         """
         cliques = self.candidates.cliques
         ones = {cliques[i][0]: share for i, share in plan.items() if len(cliques[i]) == 1}
@@ -640,7 +643,7 @@ class SketchAim(MechanismStrategy):
         return MeasureAll(one_way=weights[:d], cliques=chosen, weights=weights[d:])
 
     def parts_of(self, cliques: Sequence[Clique], vector: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
-        """The marginals inside a vector, still times their weights."""
+        """Returns the marginals inside a vector, still times their weights."""
         shapes = [self.domain.shape_of(q) for q in cliques]
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
         return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes, strict=True)]
@@ -689,7 +692,7 @@ class Sketched:
     def off(self, which: npt.NDArray[np.int64], seen: Floats, sigma: Floats) -> Floats:
         """Returns unbiased squared distances of sketches of one shape, (b, k).
 
-        From what a model has there.
+        They are distances from `seen`, a model's sketches.
         """
         residual = np.stack([self.values[i] for i in which]) - seen
         return squared_distances(residual, sigma, self.sketcher.noises(which[0]))
@@ -697,7 +700,7 @@ class Sketched:
     def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
         """Returns squared L1 errors of the model, (sketches,) records^2.
 
-        Shrunk squared distances times the support.
+        They are shrunk squared distances times the effective support.
 
         Shrunk apart are cliques of two attributes, of three, which mostly have nothing of their own, and those that
         structural zeros restrict: what is related has more than the zeros say. The L1 norm of an error that is spread
@@ -714,7 +717,7 @@ class Sketched:
     def shows(self, view: ModelView) -> bool:
         """Returns whether any sketch is farther off than noise explains.
 
-        By chance in one run of twenty.
+        Noise alone does so in one run of twenty.
 
         Of k noises, the squared distance is sigma^2 times a chi-square with k degrees of freedom.
         """
@@ -727,14 +730,14 @@ class Sketched:
     # Hidden factors ---------------------------------------------------------------------------------------------------
 
     def looks(self, counts: Mapping[str, npt.NDArray[np.float64]], total: float) -> Iterator[SketchedPair]:
-        """The sketched pairs beside independent attributes."""
+        """Yields the sketched pairs beside independent attributes."""
         masses = {name: mass / mass.sum() for name, mass in counts.items()}
         return looks(self.sketcher, self.values, self.sigma, masses, total)
 
     def fitted_to(self, factors: Sequence[Mapping[str, float]]) -> Sketched:
         """Returns these sketches with factors' loadings fitted to them.
 
-        One for each attribute, shared by its pairs.
+        An attribute has one loading, shared by its pairs.
         """
         shares: dict[Clique, float] = {}
         for loadings in factors:
@@ -745,7 +748,7 @@ class Sketched:
     # For the run's records and the shrinkage --------------------------------------------------------------------------
 
     def sketch_errors(self, view: ModelView) -> list[SketchError]:
-        """The distances, with what is needed to make errors of them."""
+        """Returns the distances, with what turns them into errors."""
         sketcher, rows = self.sketcher, view.model.total
         names = [(name,) for name in view.model.domain]
         masses = {name: p for (name,), p in zip(names, view.probabilities(names), strict=True)}
@@ -767,7 +770,7 @@ class Sketched:
     def departures(self, view: ModelView) -> dict[Clique, Departure]:
         """Returns departures from a model of independent attributes.
 
-        Where the sketches and the model see the same cells.
+        Both are seen in the cells of the sketches.
         """
         sketcher, departures = self.sketcher, dict[Clique, Departure]()
         for which, _, seen in sketcher.together(view.probabilities(sketcher.cliques)):
@@ -781,7 +784,7 @@ class Sketched:
 class CohortPool:
     """Sums of one marginal over cohorts, added up.
 
-    The table of all who were in one of them.
+    The total is the marginal of all clients that were in one of the cohorts.
 
     Each brings noise of its own, so the noise of c cohorts' total is the root of c times that of one; what it no longer
     has is the error of a cohort that is unlike the others.
@@ -796,7 +799,7 @@ class CohortPool:
         self.variance = self.rows = 0.0
 
     def add(self, values: npt.NDArray[np.float64], sigma: float, rows: float) -> None:
-        """One cohort's noisy sum, its standard deviation, and the cohort's rows."""
+        """Adds a cohort's noisy sum, with its standard deviation and rows."""
         self.total = values if self.total is None else self.total + values
         self.variance += sigma * sigma
         self.rows += rows
@@ -804,7 +807,7 @@ class CohortPool:
     def measurement(self, total: float) -> list[Measurement]:
         """Returns the pool, brought to the federation's total.
 
-        The clients that were asked stand for all; empty if none was.
+        The clients that were asked stand for all. The list is empty if none was.
         """
         if self.total is None:
             return []
@@ -814,9 +817,9 @@ class CohortPool:
 def expanded(
     clique: Clique, values: npt.NDArray[np.float64], variance: float, total: float, factor: float
 ) -> Measurement:
-    """A noisy marginal of some clients, brought to the federation's total.
+    """Brings a noisy marginal of some clients to the federation's total.
 
-    Of those who were not asked, the rows are missing: as if each row were there by chance, a cell of n_c records has a
+    The rows of all other clients are missing. As if each row were there by chance, a cell of n_c records has a
     variance of n_c (f - 1), f the expansion, which is added to that of the noise.
 
     Args:
@@ -833,7 +836,7 @@ def expanded(
 def integer_weights(shares: Sequence[float]) -> list[int]:
     """Returns weights c of 1 to `FINEST` for budget shares.
 
-    With c^2 in proportion to the shares, up to rounding.
+    c^2 is in proportion to the shares, up to rounding.
     """
     most = max(shares)
     return [max(1, round(FINEST * sqrt(share / most))) for share in shares]
@@ -844,7 +847,7 @@ def measurements(pools: Sequence[CohortPool], total: float) -> list[Measurement]
 
 
 def precision(measurements: Sequence[Measurement]) -> dict[Clique, float]:
-    """Sum of 1/sigma^2 over the measurements of each clique."""
+    """Returns the sum of 1/sigma^2 over the measurements of each clique."""
     known: dict[Clique, float] = {}
     for m in measurements:
         known[m.clique] = known.get(m.clique, 0.0) + m.sigma**-2
