@@ -162,7 +162,7 @@ class SketchAim(MechanismStrategy):
         return mu2, squared, rows
 
     def opened_first(self, sums: Summed) -> list[Measurement]:
-        """Returns the one-way marginals of the first look, each with its own noise."""
+        """Returns the first look's one-way marginals, each with its noise."""
         ones, factors = [(name,) for name in self.domain], self.contract.factors
         if factors is None or not self.is_open(sums, "one-way marginals"):
             return self.opened(sums, ones)
@@ -631,7 +631,8 @@ class SketchAim(MechanismStrategy):
     def request_of(self, plan: Mapping[int, float]) -> MeasureAll:
         """Returns the request that divides a cohort's budget as planned.
 
-        Integer weights make the division exact up to their rounding. An attribute of no query of the workload has the least of the other attributes' shares.
+        Integer weights make the division exact up to their rounding. An attribute of no query of the workload has the
+        least of the other attributes' shares.
         """
         cliques = self.candidates.cliques
         ones = {cliques[i][0]: share for i, share in plan.items() if len(cliques[i]) == 1}
