@@ -33,9 +33,7 @@ FIRST_LINES = {
 }
 #: What there still is of each, by folder. A count is only ever lowered.
 KNOWN: dict[str, dict[str, int]] = {
-    "clients": {"names": 1},
     "fedsyn/privacy": {"names": 2},
-    "strategies": {"names": 2},
 }
 ANYWHERE = {
     "At which.": r"\bAt which\.",
