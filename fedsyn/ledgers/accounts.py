@@ -94,7 +94,7 @@ class LedgerReading:
 
 
 def open_ledger(path: Path, limits: LifetimeLimits | None = None, budget: PrivacyBudget | None = None) -> LedgerReading:
-    """Read a ledger.
+    """Reads a ledger.
 
     Args:
         path: of its file.
@@ -221,7 +221,7 @@ def _standing(name: str, budget: PrivacyBudget, spent: float, kind: Kind) -> dic
 
 
 def summary(opened: LedgerReading) -> dict[str, Any]:
-    """Return everything but the single releases."""
+    """Returns everything but the single releases."""
     rho, spent = opened.spent()
     opening = (opened.node.opened or {}) if opened.node else {}
     delta = opened.delta
@@ -274,7 +274,7 @@ def _party_runs(opened: LedgerReading) -> list[dict[str, Any]]:
 
 
 def rows(opened: LedgerReading, run: str | None = None) -> list[dict[str, Any]]:
-    """Return one record for each release (and torn line), with `COLUMNS`."""
+    """Returns one record for each release (and torn line), with `COLUMNS`."""
     records = [_row(opened, entry) for entry in opened.lines.entries if entry["entry"] in ("charge", "release", TORN)]
     flat = [row for several in records for row in several]
     return [row for row in flat if run is None or row["run"] == run]
@@ -297,5 +297,5 @@ def _row(opened: LedgerReading, entry: Mapping[str, Any]) -> list[dict[str, Any]
 
 
 def _when(seconds: float) -> str:
-    """Return a time as `2026-11-22T19:05:00Z`."""
+    """Returns a time as `2026-11-22T19:05:00Z`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

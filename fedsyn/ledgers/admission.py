@@ -73,7 +73,7 @@ class Forecast:
 
 
 def forecasts(lines: NodeLines, facts: LedgerRun, limits: LifetimeLimits, now: float, run: str = "") -> list[Forecast]:
-    """Return one forecast for each limit that runs add up in.
+    """Returns one forecast for each limit that runs add up in.
 
     Args:
         lines: of the ledger.

@@ -100,7 +100,7 @@ class LedgerLines:
         """
 
     def mended(self) -> dict[str, Any]:
-        """Return the entry that counts the torn lines at their worst."""
+        """Returns the entry that counts the torn lines at their worst."""
         return {"entry": TORN}
 
     def add(self, entry: dict[str, Any]) -> None:
@@ -118,7 +118,7 @@ class LedgerLines:
         self.fragments.clear()
 
     def read(self, raw: bytes, path: Path) -> None:
-        """Take in what the file holds from `size` on.
+        """Takes in what the file holds from `size` on.
 
         Raises:
             LedgerDamaged: if a line is damaged that is not the last one.
@@ -163,7 +163,7 @@ L = TypeVar("L", bound=LedgerLines)
 
 
 def damaged(path: Path, line: int, advice: str) -> LedgerDamaged:
-    """Return the error of a line that does not fit."""
+    """Returns the error of a line that does not fit."""
     return LedgerDamaged(
         f"ledger: {path} was changed or is damaged at line {line}; nothing is released until somebody has found out "
         f"why: {advice}",
@@ -225,7 +225,7 @@ def read_raw(path: Path) -> bytes:
 
 
 def read_lines(path: Path, lines: L) -> L:
-    """Read a ledger without changing or locking it.
+    """Reads a ledger without changing or locking it.
 
     Raises:
         LedgerDamaged: if a line is damaged that is not the last one.

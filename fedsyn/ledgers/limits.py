@@ -136,7 +136,7 @@ def require_joined(kind: Kind, life: Kind) -> None:
 
 
 def require_filter(kind: Kind, life: Kind | None, limits: LifetimeLimits) -> None:
-    """Raise NodeError where a run of that accountant cannot be added up.
+    """Raises NodeError where a run of that accountant cannot be added up.
 
     The first run names its order, or the numbers that it follows from, and it stays for life: an order that would leave
     less than a quarter of a limit is refused (`_keeps_enough`).
@@ -189,7 +189,7 @@ class Cost:
 
 
 def total(costs: Iterable[Cost], kind: Kind) -> float:
-    """Return the sum of costs in the filter's unit."""
+    """Returns the sum of costs in the filter's unit."""
     return math.fsum(cost.under(kind) for cost in costs)
 
 
@@ -268,7 +268,7 @@ class Limit(NamedTuple):
 
 
 def adding(limits: LifetimeLimits) -> list[Limit]:
-    """Return the limits that runs add up in."""
+    """Returns the limits that runs add up in."""
     added = []
     if limits.per_period is not None:
         budget, days = limits.per_period

@@ -100,7 +100,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
         return epsilon_of(total(self.lines.costs, self.kind), self.limits.lifetime.delta, self.kind)
 
     def refresh(self) -> None:
-        """Read what other processes, a forked child for one, have appended."""
+        """Reads what other processes, a forked child for one, have appended."""
         with self.turn():
             pass
 

@@ -150,7 +150,7 @@ class Run:
         return math.fsum([self.torn, *(self.counts(charge.release) for charge in self.charges)])
 
     def counts(self, release: Release) -> float:
-        """Return the rho that a release of this run counts."""
+        """Returns the rho that a release of this run counts."""
         return counted(release, self.facts.kind)
 
     @property

@@ -158,5 +158,5 @@ class PartyLedger(LifetimeLedger[PartyLines]):
         self.append({"entry": "release", "run": run, "rho": rho, **facts})
 
     def end(self, run: str) -> None:
-        """End a run: it releases nothing more."""
+        """Ends a run: it releases nothing more."""
         self.append({"entry": "end", "run": run})

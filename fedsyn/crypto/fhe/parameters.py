@@ -101,7 +101,7 @@ def bfv_for_store(clients: int, products: int = 0) -> Parameters:
 
 
 def with_room(noise: Callable[[int], float], what: str) -> Parameters:
-    """Return the smallest parameters with which numbers of this noise decrypt.
+    """Returns the smallest parameters with which numbers of this noise decrypt.
 
     Args:
         noise: v by the degree.

@@ -185,7 +185,7 @@ class SecretKeys:
         self.public = self._published(generator)
 
     def _published(self, generator: Any) -> PublicKeys:
-        """Return the public keys of what was generated."""
+        """Returns the public keys of what was generated."""
         public, relinearise = self.ring.api.PublicKey(), self.ring.api.RelinKeys()
         generator.create_public_key(public)
         generator.create_relin_keys(relinearise)
