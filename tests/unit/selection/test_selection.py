@@ -141,11 +141,11 @@ CONFIG = parse_config(
 )
 
 
-def heterogeneity(codes: np.ndarray, domain: Domain, model, size: float) -> np.ndarray:
+def proxy(codes: np.ndarray, domain: Domain, model, size: float) -> np.ndarray:
     client = AugFlaimClient(CONFIG, Holder(0, codes, domain, "", Randomness(0), {"size": size}))
     # The size that a client uses is a constant of the analysis, whatever it is.
     client.config = CONFIG.model_copy(update={"privacy": CONFIG.privacy.model_copy(update={"client_sizes": "private"})})
-    return client.heterogeneity(CLIQUES, ModelView(model))
+    return client.proxy(CLIQUES, ModelView(model))
 
 
 @settings(max_examples=60, deadline=None)
@@ -166,7 +166,7 @@ def test_one_row_moves_a_score_by_at_most_w_for_aim_and_2w_for_augflaim(rows, se
     view = ModelView(model)
     distances = [l1_distances(c, domain, CLIQUES, view, size) for c in (codes, more)]
     assert np.all(np.abs(w * (distances[1] - distances[0])) <= w * (1 + 1e-9))
-    tau = [heterogeneity(c, domain, model, size) for c in (codes, more)]
+    tau = [proxy(c, domain, model, size) for c in (codes, more)]
     assert np.all(np.abs(tau[1] - tau[0]) <= 1 + 1e-9)
     scores = [w * (d - t) for d, t in zip(distances, tau, strict=True)]
     assert np.all(np.abs(scores[1] - scores[0]) <= 2 * w * (1 + 1e-9))
@@ -191,9 +191,9 @@ def test_the_bound_of_augflaim_is_attained():
     assert moved == pytest.approx(2.0, abs=0.02)
 
 
-def test_heterogeneity_is_the_mean_one_way_distance():
+def test_the_proxy_is_the_mean_one_way_distance():
     codes = table(30)
-    found = heterogeneity(codes, DOMAIN, MODEL, 30.0)
+    found = proxy(codes, DOMAIN, MODEL, 30.0)
     one = {name: brute_force(codes, DOMAIN, (name,), MODEL, 30.0) for name in DOMAIN}
     np.testing.assert_allclose(found, [np.mean([one[name] for name in q]) for q in CLIQUES])
 

@@ -381,7 +381,7 @@ def test_one_line_writes_things_of_seals_and_one_names_the_secret_key() -> None:
     saves = [(name, line.strip()) for name, text in SOURCES.items() for line in text.splitlines() if ".save(" in line]
     assert saves == [("seal.py", "thing.save(str(name))")]
     secrets = [line.strip() for text in SOURCES.values() for line in text.splitlines() if "secret_key(" in line]
-    assert secrets == ["self._decryptor = api.Decryptor(ring.context, made.secret_key())"]
+    assert secrets == ["self._decryptor = api.Decryptor(ring.context, generator.secret_key())"]
     assert not any(re.search(r"\bSecretKey\b", text) for text in SOURCES.values())
 
 
