@@ -26,7 +26,7 @@ Codes = npt.NDArray[np.integer]
 class Zeros:
     """Structural zeros: cells of a clique that no row can be in.
 
-    Public knowledge says so. Unpacks as a pair.
+    Public knowledge says so. An instance unpacks as a pair.
 
     >>> clique, cells = Zeros(("sex", "pregnant"), np.array([[False, True], [False, False]]))
     >>> clique, int(cells.sum())
@@ -158,7 +158,7 @@ class Domain:
     def size(self, clique: Iterable[str] | None = None) -> int:
         """Number of cells of the clique's marginal, or of the whole domain.
 
-        A Python int, which may be huge.
+        It is a Python int, which may be huge.
         """
         return math.prod(self.shape if clique is None else self.shape_of(clique))
 
@@ -170,10 +170,10 @@ class Domain:
     def impossible(self, clique: Iterable[str]) -> Flags | None:
         """Returns the cells of a clique that its zeros make impossible.
 
-        None if there is no such cell.
+        The result is None if there is no such cell.
 
-        Zeros on further attributes count where every value of those is impossible. What follows only from several zeros
-        together is not looked for.
+        Zeros on further attributes count where every value of those is impossible. Cells that are impossible only by
+        several zeros together are not looked for.
 
         Returns:
             Boolean, axes in the clique's order.
@@ -216,7 +216,7 @@ class Domain:
     def describe(self) -> dict[str, Any]:
         """Returns plain data (JSON) that `described` reads.
 
-        Names, cardinalities and zeros; not which attributes are ordered.
+        They hold names, cardinalities and zeros, but not which attributes are ordered.
         """
         facts: dict[str, Any] = {"attributes": list(self.attributes), "shape": list(self.shape)}
         if self.zeros:

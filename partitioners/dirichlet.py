@@ -16,7 +16,7 @@ from fedsyn.table.data.partition import Partitioner, PartitionInput, apportion, 
 class Dirichlet(Partitioner):
     """Label skew with one parameter.
 
-    Li et al. 2022; Maddock et al. 2024, appendix B.2.
+    See Li et al. 2022, and Maddock et al. 2024, appendix B.2.
 
     For each class c a vector p_c ~ Dirichlet(beta, ..., beta) over the K clients says which share of the
     class' rows, taken in random order, each client gets. A small beta gives strong skew in the label and in

@@ -13,7 +13,7 @@ from fedsyn.table.data.partition import Partitioner, PartitionInput, group_rows
 class Native(Partitioner):
     """The data set's clients, in the order of their ids.
 
-    SynthFS: FLAIM, appendix B.1.1.
+    SynthFS is such a data set (FLAIM, appendix B.1.1).
     """
 
     name: ClassVar[str] = "native"

@@ -95,7 +95,7 @@ def _merge_neighbours(counts: np.ndarray, groups: int) -> np.ndarray:
 def _home_clients(counts: np.ndarray, clients: int) -> np.ndarray:
     """Returns the number of home clients of each group, (G,).
 
-    Proportional to the group's rows, and at least one.
+    It is proportional to the group's rows, and at least one.
     """
     spare = clients - counts.size
     if spare == 0:

@@ -360,7 +360,7 @@ def noise_of(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:
 def noisy_vector(contribution: Contribution, part: ClientSum, noise: DistributedNoise) -> npt.NDArray[np.int64]:
     """Returns a client's vector with its share of the noise.
 
-    On every entry, in units of 1/resolution; charges its ledger.
+    Every entry has noise, in units of 1/resolution. The client's ledger is charged.
     """
     vector, entry = part.checked(contribution).dense(), part.entry(contribution)
     return part.ledger.distributed(vector, noise, entry, part.call.source, takes_part=contribution.count > 0)
@@ -401,7 +401,7 @@ def opened(
 class TrustModel(ABC):
     """A way for clients' numbers to come together.
 
-    By sums (`Aggregation`) or in a store; it says who is trusted with what.
+    They come together by sums (`Aggregation`) or in a store. It says who is trusted with what.
     """
 
     capabilities: ClassVar[Capabilities]
@@ -458,7 +458,7 @@ class Aggregation(TrustModel):
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
         """Checks that a sum, its noise and its messages fit the protocol.
 
-        Gives the plan of the noise where it is made of clients' integers.
+        It returns the plan of the noise where it is made of clients' integers.
 
         `form` asks before it sends anything, and `fedsyn.protocol.room` before the run's first charge, of every sum
         that the mechanism's plan may have.
@@ -504,7 +504,7 @@ class Aggregation(TrustModel):
     def memory(self, known: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """Returns what the server remembers between two sums.
 
-        JSON values and arrays.
+        It is made of JSON values and arrays.
 
         Args:
             known: number of the setup that is written down already; None: none is.

@@ -201,7 +201,7 @@ class SecureAggregation(Aggregation):
     def _total(self, whole: ServerSum, noise: DistributedNoise) -> Totalling:
         """Exchanges the messages of a sum, and opens its total.
 
-        In Z_2^64, with the contributors; charged before it is opened.
+        The total is in Z_2^64, and comes with its contributors. It is charged before it is opened.
 
         Raises:
             ConfigError: the cohort is too small to hide anybody in.
@@ -210,6 +210,7 @@ class SecureAggregation(Aggregation):
         limits = self.limits(len(whole.asked.cohort))
         established = yield from self._ready(whole, limits)
         self._served += 1
+        # The facts of the sum, and who of its cohort is not enrolled.
         committee, dealt = established.committee, wire.write_flags(established.dealt)
         keys, about = (committee.enrolled, established.transcript, dealt.tobytes()), (whole.name, whole.record.round)
         facts = _facts_of(
@@ -218,6 +219,7 @@ class SecureAggregation(Aggregation):
         for partition in set(whole.asked.cohort) - {committee.setup.clients[i] for i in np.flatnonzero(facts.asked)}:
             if partition not in whole.record.dropped:  # whose refusal says why
                 whole.drop(partition, "the client is not enrolled for the run's secure sums")
+        # Every message of the sum starts with these arrays, and ends with this place.
         head = [write_cohort(whole.asked.cohort), write_cohort(committee.setup.clients), *map(_array, keys)]
         place = (committee.setup.number, established.epoch)
         steps = CommitteeSumServer(facts, established, whole.drop).steps()
@@ -251,7 +253,7 @@ class SecureAggregation(Aggregation):
     def _ready(self, whole: ServerSum, limits: Limits) -> Generator[Message, Any, Established]:
         """Returns a setup for a sum.
 
-        A new one where the present one is used up or lacks too many.
+        It is a new one where the present one is used up or lacks too many clients.
         """
         established, everyone = self._established, whole.everyone or whole.asked.cohort
         if established is not None:
@@ -269,13 +271,14 @@ class SecureAggregation(Aggregation):
     def _established_anew(self, whole: ServerSum, everyone: tuple[int, ...]) -> Generator[Message, Any, Established]:
         """Enrols everybody, and has a committee of them deal keys.
 
-        Two exchanges.
+        It takes two exchanges.
 
         Where a malicious server may leave out no member, it is done again without those that have not dealt.
         """
         for _ in range(1 + self.limits(len(everyone)).dropouts):
             setup = self._setup(everyone, self._setups, self._run, whole.config_hash)
             self._setups += 1
+            # Enrol everybody, and let the committee deal keys.
             invited = write_cohort(everyone)
             steps = SetupServer(setup, self._roster(), whole.drop).steps()
             step = next(steps)
@@ -295,6 +298,7 @@ class SecureAggregation(Aggregation):
                     break
             if isinstance(outcome, Established):
                 return outcome
+            # Members that have not dealt stay out of the next setup.
             everyone = tuple(k for k in everyone if k not in outcome)
         raise SecureSumAborted("no committee could be set up: its members do not deal keys")
 
@@ -452,7 +456,7 @@ def _facts_of(
 def own_partition(part: ClientSum, partition: int, is_named: bool) -> int:
     """Returns this client's place in a sum.
 
-    Its own id, or the one that the server gave it and names among the others.
+    That is its own id, or the one that the server gave it and names among the others.
     """
     refuse(not is_named, "the message does not say which client of the sum it is for")
     holder_partition = part.holder.partition
@@ -471,7 +475,7 @@ def read_place(array: npt.NDArray[Any], numbers: int) -> tuple[int, ...]:
 def write_cohort(cohort: Sequence[int]) -> npt.NDArray[np.uint8]:
     """Writes the asked partition ids as compressed bits.
 
-    A few hundred bytes for thousands of clients.
+    Thousands of clients take a few hundred bytes.
     """
     bits = np.zeros(max(cohort) + 1, bool)
     bits[list(cohort)] = True

@@ -139,7 +139,7 @@ def key_stream(key: bytes, length: int) -> bytes:
 def apply_masks(vector: npt.NDArray[np.uint64], plus: Iterable[bytes], minus: Iterable[bytes]) -> None:
     """Adds masks to `vector`, in place and modulo 2^64.
 
-    Those of the keys `plus` are added, those of `minus` subtracted.
+    Masks of the keys `plus` are added, those of `minus` subtracted.
 
     A key's mask is its ChaCha20 stream read as little-endian 64-bit words: uniform in the whole ring.
     """

@@ -1,7 +1,4 @@
-"""Estimation of a distribution from noisy marginals.
-
-A NumPy junction-tree engine, and GUM's rows.
-"""
+"""Estimation of a distribution from noisy marginals."""
 
 from fedsyn.inference.consistency import consistent
 from fedsyn.inference.estimation import EstimateConfig, estimate

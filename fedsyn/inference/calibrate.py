@@ -1,6 +1,6 @@
-"""Calibration of a junction tree.
+"""Calibration of a junction tree, in one pass up and one down.
 
-Exact marginals and log Z from log potentials, in one pass up and one down.
+It turns log potentials into exact marginals and log Z.
 
 A `Calibrator` is compiled once per clique set: every buffer and view is allocated then, and a pass is a flat list of
 NumPy ufunc calls on them. Going up, a clique's table is shifted by the maximum over each cell of its separator. ONE exp
@@ -43,36 +43,44 @@ _FEWEST_CELLS = 2048
 BLOCK_CELLS = 1 << 15
 
 
-def inner_first(shape: Sequence[int], retained: Sequence[bool]) -> list[tuple[int, int, int]]:
+def inner_first(shape: Sequence[int], remaining: Sequence[bool]) -> list[tuple[int, int, int]]:
     """Returns reductions as three-axis views, the innermost axes first.
 
-    (before, reduced, after) of each run of axes.
+    Each run of axes gives one (before, reduced, after).
     """
-    runs = _runs(shape, retained)
+    runs = _runs(shape, remaining)
     return [
-        (math.prod(own for _, own in runs[:at]), size, math.prod(own for keep, own in runs[at + 1 :] if keep))
+        (
+            math.prod(length for _, length in runs[:at]),
+            size,
+            math.prod(length for keep, length in runs[at + 1 :] if keep),
+        )
         for at, (keep, size) in reversed(list(enumerate(runs)))
         if not keep and size > 1
     ]
 
 
-def outer_first(shape: Sequence[int], retained: Sequence[bool]) -> list[tuple[int, int, int]]:
+def outer_first(shape: Sequence[int], remaining: Sequence[bool]) -> list[tuple[int, int, int]]:
     """Returns reductions as three-axis views, the outermost axes first.
 
     They are faster, for the rows of the first steps are longer. Sums get other bits.
     """
-    runs = _runs(shape, retained)
+    runs = _runs(shape, remaining)
     return [
-        (math.prod(own for keep, own in runs[:at] if keep), size, math.prod(own for _, own in runs[at + 1 :]))
+        (
+            math.prod(length for keep, length in runs[:at] if keep),
+            size,
+            math.prod(length for _, length in runs[at + 1 :]),
+        )
         for at, (keep, size) in enumerate(runs)
         if not keep and size > 1
     ]
 
 
-def _runs(shape: Sequence[int], retained: Sequence[bool]) -> list[tuple[bool, int]]:
-    """Neighbouring axes with one fate as one."""
-    pairs = itertools.groupby(zip(retained, shape, strict=True), key=lambda pair: pair[0])
-    return [(keep, math.prod(size for _, size in own)) for keep, own in pairs]
+def _runs(shape: Sequence[int], remaining: Sequence[bool]) -> list[tuple[bool, int]]:
+    """Joins neighbouring axes that all stay or all go."""
+    pairs = itertools.groupby(zip(remaining, shape, strict=True), key=lambda pair: pair[0])
+    return [(keep, math.prod(size for _, size in run)) for keep, run in pairs]
 
 
 def turns(ufunc: np.ufunc, before: int, reduced: int, after: int) -> bool:
@@ -109,7 +117,7 @@ LOWEST = -1e200
 def broadcast_shape(axes: Axes, mask: int, into: int) -> tuple[int, ...]:
     """Returns the shape in which a table broadcasts against another.
 
-    Of `mask`, with axes of length one for the other attributes of `into`.
+    The table is over `mask`; the other attributes of `into` get axes of length one.
     """
     return tuple(axes.sizes[rank] if mask >> rank & 1 else 1 for rank in bits(into))
 
@@ -119,8 +127,8 @@ def sum_out(table: np.ndarray, axes: Axes, mask: int, keep: int) -> np.ndarray:
 
     `keep` is a subset of `mask`; the result may share memory.
     """
-    kept = [bool(keep >> rank & 1) for rank in bits(mask)]
-    for before, reduced, after in inner_first(axes.shape(mask), kept):
+    remaining = [bool(keep >> rank & 1) for rank in bits(mask)]
+    for before, reduced, after in inner_first(axes.shape(mask), remaining):
         if turns(np.add, before, reduced, after):
             sums = np.empty(before)
             reduce_rows(np.add, table.reshape(before, reduced), sums, np.empty(min(BLOCK_CELLS, table.size)))
@@ -189,7 +197,7 @@ class Calibrator:
     def node_table(self, node: int) -> np.ndarray:
         """Returns the joint probabilities of a node's clique.
 
-        Axes by rank; the next `run` overwrites them.
+        Axes are by rank; the next `run` overwrites them.
         """
         return self._tables[node]
 
@@ -258,9 +266,9 @@ class Calibrator:
 
     def _compile_reduction(self, ufunc: np.ufunc, table: np.ndarray, mask: int, out: np.ndarray, keep: int) -> None:
         axes = self.tree.axes
-        kept = [bool(keep >> rank & 1) for rank in bits(mask)]
+        remaining = [bool(keep >> rank & 1) for rank in bits(mask)]
         order = outer_first if ufunc is np.maximum else inner_first  # only sums depend on it
-        steps = order(axes.shape(mask), kept)
+        steps = order(axes.shape(mask), remaining)
         if not steps:
             self._ops.append((np.copyto, (out.reshape(-1), table.reshape(-1))))
         for index, (before, reduced, after) in enumerate(steps):
@@ -317,7 +325,7 @@ class Calibrator:
     def _compile_projections(self, table: np.ndarray, mask: int, targets: Iterable[tuple[int, np.ndarray]]) -> None:
         """Compiles marginals of a node's table.
 
-        Each out of the smallest table already there.
+        Each is summed out of the smallest table already there.
         """
         axes = self.tree.axes
         groups: dict[int, list[np.ndarray]] = {}

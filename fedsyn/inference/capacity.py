@@ -1,7 +1,4 @@
-"""Capacity of a model.
-
-Which cliques can still be added to its junction tree.
-"""
+"""Room of a model for further cliques in its junction tree."""
 
 from __future__ import annotations
 
@@ -108,7 +105,7 @@ class Capacity:
     def fits(self, clique: Clique, share: float = 1.0) -> bool:
         """Tells whether a clique keeps the model within both bounds.
 
-        Within `share` of them.
+        With `share`, the model may fill only this part of them.
         """
         return self.growth.fits(self._axes.mask(clique), share * self.max_cells, share * self.max_message_passing_cost)
 
@@ -132,7 +129,7 @@ class Capacity:
     def which_fit(self, cliques: Sequence[Clique], share: float = 1.0) -> list[int]:
         """Returns the indices of cliques that could be added next.
 
-        Each on its own.
+        Each is judged on its own.
 
         As `fits` says, but where more than `MOST_ATTRIBUTES` attributes might have to be triangulated anew: there the
         tree as it is must have room for the clique, which is carried along it (`Extension`). In a table of so many
@@ -144,7 +141,7 @@ class Capacity:
     def test(self, share: float = 1.0, most: int = MOST_ATTRIBUTES) -> Callable[[Clique], bool]:
         """Returns `which_fit` as a test of single cliques.
 
-        Beside the cliques of now, whatever is added later.
+        It judges beside the present cliques, whatever is added later.
         """
         cells, cost, growth, mask = (
             share * self.max_cells,
@@ -157,7 +154,7 @@ class Capacity:
     def pairs(self, cliques: Sequence[Clique]) -> Integers:
         """Returns the (m, 2) ranks of each pair, the lower first.
 
-        -1 for cliques of another number of attributes.
+        Cliques of another number of attributes have -1.
         """
         rank = self._axes.rank
         return np.array([sorted(map(rank.__getitem__, q)) if len(q) == 2 else (-1, -1) for q in cliques], np.int64)
@@ -165,7 +162,7 @@ class Capacity:
     def lacking(self, pairs: Integers, share: float = 1.0) -> Flags:
         """Marks the pairs that have no room.
 
-        (m,), of those that `PLANNED_ATTRIBUTES` leaves to arithmetic (`pairs`).
+        The result is (m,). It concerns those that `PLANNED_ATTRIBUTES` leaves to arithmetic (`pairs`).
         """
         return self.growth.lacking(
             pairs, share * self.max_cells, share * self.max_message_passing_cost, PLANNED_ATTRIBUTES
@@ -174,7 +171,7 @@ class Capacity:
     def add_while_fitting(self, cliques: Sequence[Clique]) -> list[int]:
         """Adds cliques as long as the bounds hold.
 
-        One after the other; returns the indices of those that were added.
+        It adds one after the other, and returns the indices of those that were added.
         """
         added = []
         for i, clique in enumerate(cliques):
@@ -206,6 +203,6 @@ class PlannedTree:
     def lacking(self, which: Integers) -> Flags:
         """Marks the candidates that it is known to refuse.
 
-        As far as that is told at once.
+        It marks only those for which this is known at once.
         """
         return self._tree.lacking(self._pairs[which], self._share)

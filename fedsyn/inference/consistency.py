@@ -1,4 +1,4 @@
-"""Consistent, non-negative marginals from noisy ones.
+"""Turns noisy marginals into consistent, non-negative ones.
 
 After Zhang et al. 2021 (PrivSyn), section 4.2, which averages what marginals share, clips negative cells and repeats.
 
@@ -66,6 +66,7 @@ def consistent(
     Raises:
         ValueError: a malformed measurement, or a total that is negative or not finite.
     """
+    # The total: as given, or the least-variance estimate.
     axes = axes_of(domain)
     merged = merge(axes, measurements)
     if total is None:
@@ -73,6 +74,7 @@ def consistent(
         total = least_variance_total(merge(axes, [*measurements, *cells]))
     if not (math.isfinite(total) and total >= 0):
         raise ValueError("the total must be finite and not negative")
+    # One table per measured clique; all are made to agree.
     tables: Marginals = {}
     sigmas: dict[Clique, float] = {}
     for m in merged:
@@ -81,12 +83,14 @@ def consistent(
             tables[clique] = from_rank_order(domain, clique, m.values).copy(order="C")
             sigmas[clique] = m.sigma
     agree(tables, sigmas, total)
+    # Settle the one-way marginals first, each by all that is known of it.
     settled: Marginals = {}
     levels = _levels(tables)
     for name, equations in _equations(domain, tables, sigmas, one_way).items():
         settled[(name,)] = _nearest(equations, total)
         levels.pop((name,), None)
         tables.setdefault((name,), settled[(name,)])
+    # Fit each larger marginal to the settled ones inside it.
     for clique, values in levels.items():
         parts = {part: table for part, table in settled.items() if set(part) < set(clique)}
         settled[clique] = _settle(clique, values, parts, total)
@@ -134,7 +138,7 @@ def _nearest(equations: NormalEquations, total: float, iterations: int = 500) ->
 def agree(tables: Marginals, sigmas: Mapping[Clique, float], total: float) -> None:
     """Makes marginals agree on shared attributes, in place.
 
-    On every shared subset; they sum to `total`. See the module's docstring.
+    They agree on every shared subset, and sum to `total`. See the module's docstring.
 
     Each subset's projections are replaced by their precision-weighted average; what a marginal must change is spread
     evenly over the cells that were summed. From small subsets to large ones: a later step keeps what the earlier ones
@@ -162,7 +166,7 @@ def agree(tables: Marginals, sigmas: Mapping[Clique, float], total: float) -> No
 def norm_sub(values: np.ndarray, total: float) -> np.ndarray:
     """Returns the nearest non-negative array with a given sum.
 
-    In L2; `total` is at least 0.
+    Nearest is meant in L2; `total` is at least 0.
 
     It subtracts one number from every cell and clips at 0 ("norm-sub", Zhang et al. 2021, section 4.2). Any shape;
     float64 result. An array that is valid already comes back unchanged up to rounding.
@@ -206,7 +210,7 @@ def _project(flat: np.ndarray, total: float, threshold: float) -> tuple[np.ndarr
 def _subsets(cliques: Sequence[Clique] | Marginals) -> dict[Clique, list[Clique]]:
     """Returns the cliques that hold each subset of attributes.
 
-    Small subsets first; names in the order of the cliques.
+    Small subsets come first; their names are in the order of the cliques.
     """
     holders: dict[Clique, list[Clique]] = {}
     for clique in cliques:
@@ -219,7 +223,7 @@ def _subsets(cliques: Sequence[Clique] | Marginals) -> dict[Clique, list[Clique]
 def _levels(tables: Marginals) -> Marginals:
     """Returns the marginals to settle, small ones first.
 
-    Each attribute, what several marginals share, and the marginals.
+    These are each attribute, each subset that several marginals share, and the marginals.
     """
     return {
         subset: _onto(subset, holders[0], tables[holders[0]]).copy()
@@ -240,7 +244,7 @@ def _onto(subset: Clique, clique: Clique, table: np.ndarray) -> np.ndarray:
 def _along(subset: Clique, clique: Clique, values: np.ndarray) -> np.ndarray:
     """Returns a subset's table, ready to broadcast over a clique.
 
-    With axes of length one for the clique's other attributes.
+    It has axes of length one for the clique's other attributes.
     """
     sizes = dict(zip(subset, values.shape, strict=True))
     return values.reshape([sizes.get(name, 1) for name in clique])
@@ -268,7 +272,7 @@ def _settle(clique: Clique, values: np.ndarray, parts: Marginals, total: float) 
 def _exact(clique: Clique, table: np.ndarray, ones: Sequence[np.ndarray], total: float) -> np.ndarray:
     """Moves a non-negative table to exact one-way projections.
 
-    By at most twice what it misses (in L1).
+    It moves by at most twice what it misses, in L1.
 
     Values with too many records are scaled down, attribute by attribute; what is missing then is added as the product
     of the missing one-way counts (Altschuler, Weed & Rigollet 2017, Algorithm 2, for any number of axes).

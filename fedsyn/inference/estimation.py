@@ -1,6 +1,4 @@
-"""Estimation of a model from noisy marginals.
-
-The entry point of this folder.
+"""Fits a model to noisy marginals; the folder's entry point.
 
 Residuals as a fit takes them: with the one-way marginals that were measured beside them.
 
@@ -57,7 +55,7 @@ class EstimateConfig:
 def estimate_config(node: InferenceNode, iterations: int, *, stop_at_noise_level: bool = False) -> EstimateConfig:
     """Returns the settings of one fit.
 
-    The mechanism's number of iterations, and how the configuration ends a fit.
+    They hold the mechanism's number of iterations, and the configuration's rule to end a fit.
     """
     return EstimateConfig(
         iterations,
@@ -128,6 +126,7 @@ def _fitted(
     prior: Model | None,
     shrinkage: float,
 ) -> Model:
+    # The problem: targets, scales and the rule to stop.
     measured = [m for m in merged if m.mask]
     compiled = Compiled(domain, measured, total, prior or warm_start)
     calibrator, unit = compiled.calibrator, compiled.unit
@@ -136,10 +135,12 @@ def _fitted(
     problem = solvers.Problem(
         calibrator, target, compiled.scale, shrinkage / unit**2, origin, *until, seen=compiled.seen
     )
+    # Solve it from the warm start.
     theta = compiled.potentials(warm_start or (prior if domain.hidden else None))
     solution = solvers.accelerated(problem, theta, config.iterations, config.tolerance)
     if not calibrator.is_possible:
         raise ValueError(NO_ROW)
+    # Report the loss in full, with what no fit can lower.
     constant = sum(m.disagreement for m in merged) + sum(
         0.5 * ((total - float(m.values)) / m.sigma) ** 2 for m in merged if not m.mask
     )
@@ -155,7 +156,7 @@ def _fitted(
 def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged]:
     """Turns residuals into counts, with as many noises.
 
-    All else stays as it is, and every clique and grouping occurs once.
+    Other measurements stay as they are, and every clique and grouping occurs once.
 
     Args:
         axes: of the domain.
@@ -172,7 +173,7 @@ def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged
 def _with_parts(axes: Axes, one: Merged, ones: Mapping[int, Floats], total: float) -> Merged:
     """Returns the counts that have this residual and these parts.
 
-    The one-way marginals `ones`; an attribute that has none is even.
+    The parts are the one-way marginals `ones`; an attribute without one is uniform.
     """
     grid = MeasuredGrid.of(axes, one)
     values = one.values + total / one.values.size
@@ -238,7 +239,7 @@ class Compiled:
 def start_potentials(domain: Domain, masks: Sequence[int], model: Model | None) -> list[np.ndarray]:
     """Returns a model's potentials, carried over to other cliques.
 
-    One table per mask, axes by rank, zero where the model has none.
+    Each mask has one table with axes by rank, zero where the model has none.
 
     Each potential goes to the smallest of the masks that contains its clique.
     """

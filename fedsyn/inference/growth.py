@@ -12,14 +12,12 @@ every answer with whole trees):
 So most candidates cost a few operations on masks: one between two components adds its own cells and nothing else, one
 inside a component closes a few cycles, which are triangulated together with the core alone.
 
-Where measured cliques form many cycles, a new one can change a whole triangulation. Another tree that holds the clique
-always exists: carry one of two attributes along the tree as it is, into every node on the way to the other
-(`Extension`). Its cost is a bound, and for all pairs at once it is arithmetic on an array of sums along paths.
+Where measured cliques form many cycles, a new one can change a whole triangulation. There the tree as it is, extended
+by the clique (`inference.extension`), gives a bound.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.domain import Codes, Flags, Floats
+from fedsyn.domain import Codes, Flags
+from fedsyn.inference.extension import Extension
 from fedsyn.inference.junction_tree import (
     FIXED_PASSES,
     Axes,
@@ -39,92 +38,8 @@ from fedsyn.inference.junction_tree import (
     is_clique,
     maximal,
     table_cells,
-    table_counts,
     tree_cost,
 )
-
-
-class Extension:
-    """One component's junction tree, and what carrying attributes along it adds.
-
-    Args:
-        tree: of one component.
-        measured: the measured cliques in it.
-    """
-
-    def __init__(self, tree: JunctionTree, measured: Sequence[int]) -> None:
-        self.tree = tree
-        self.ranks = sorted({rank for mask in tree.cliques for rank in bits(mask)})
-        self.position = {rank: i for i, rank in enumerate(self.ranks)}
-        self.cells = np.array(tree.cells, dtype=np.float64)
-        self.passes = self.cells * (FIXED_PASSES + 2.0 * np.array(table_counts(tree, measured)))
-
-    @cached_property
-    def between(self) -> Floats:
-        """Cells and pass cost on the way between attributes, (2, k, k).
-
-        The least sums along a path from a node with one attribute to a node with the other, without the first node's.
-        Nodes with one attribute are connected, so the least sum is that of the shortest way.
-        """
-        # Sums of cells and pass costs along the path between any two nodes, parents first.
-        weights = np.stack([self.cells, self.passes])
-        count = len(self.cells)
-        sums = np.zeros((2, count, count))
-        for node, parent in enumerate(self.tree.parents):  # parents come first
-            sums[:, node, node] = weights[:, node]
-            if parent >= 0:
-                sums[:, node, :node] = sums[:, parent, :node] + weights[:, node, None]
-                sums[:, :node, node] = sums[:, node, :node]
-        # The first node of a path does not count.
-        sums -= weights[:, :, None]
-        # Least sum from any node with one attribute to any node with the other.
-        holders = [self.tree.holding[rank] for rank in self.ranks]
-        flat = np.concatenate([np.array(nodes) for nodes in holders])
-        starts = np.cumsum([0, *(len(nodes) for nodes in holders)])[:-1]
-        from_each = np.minimum.reduceat(sums[:, flat], starts, axis=1)
-        out: Floats = np.minimum.reduceat(from_each[:, :, flat], starts, axis=2)
-        return out
-
-    def added(self, mask: int) -> tuple[float, float]:
-        """Returns the cells and pass cost that carrying attributes adds.
-
-        Until some node holds all of `mask`, its table too.
-
-        Of a pair the cheaper one is carried to the other. Of more, all others go to the nodes of the first, and each
-        node on the way counts as if all of them went through it.
-        """
-        ranks = sorted(bits(mask))
-        sizes = [self.tree.axes.sizes[rank] for rank in ranks]
-        at = [self.position[rank] for rank in ranks]
-        if len(ranks) == 2:
-            cells, passes = self.of_pairs[:, at[0], at[1]]
-            return float(cells), float(passes)
-        cells = passes = 0.0
-        for i in range(1, len(ranks)):
-            growth = (sizes[i] - 1) * math.prod(sizes[1:]) // sizes[i]
-            cells += self.between[0, at[i], at[0]] * growth
-            passes += self.between[1, at[i], at[0]] * growth
-        return float(cells), float(passes) + self._table(float(cells), mask)
-
-    @cached_property
-    def of_pairs(self) -> Floats:
-        """Result of `added` for each pair of attributes, (2, k, k).
-
-        The attribute of the lower rank first.
-        """
-        sizes = np.array([self.tree.axes.sizes[rank] for rank in self.ranks], np.float64)
-        there = self.between * (sizes - 1.0)[:, None]
-        back = there.transpose(0, 2, 1)
-        cells, passes = np.where(there[0] <= back[0], there, back)
-        return np.stack([cells, passes + 2.0 * (float(self.cells.max()) + cells + np.multiply.outer(sizes, sizes))])
-
-    def _table(self, added: float, mask: int) -> float:
-        """Returns the cost of the clique's own table.
-
-        Twice the cells of its node, which has no more than these.
-        """
-        return 2.0 * (float(self.cells.max()) + added + self.tree.axes.cells(mask))
-
 
 #: The two elimination orders of `triangulate`: smallest clique first, fewest fill edges first.
 ORDERS = (False, True)
@@ -154,26 +69,28 @@ class Component:
     @classmethod
     def of(cls, axes: Axes, adjacency: Sequence[int], mask: int, measured: tuple[int, ...]) -> Component:
         local = list(adjacency)
-        found, core = eliminate_simplicial(local, mask)
+        eliminated, core = eliminate_simplicial(local, mask)
         # Reach of each eliminated attribute: all that is eliminated later because of it.
         closure: dict[int, int] = {}
-        for rank, clique in reversed(found.items()):  # what is eliminated later comes first
+        for rank, clique in reversed(eliminated.items()):  # what is eliminated later comes first
             reach = clique
             for other in bits(clique & ~core & ~(1 << rank)):
                 reach |= closure[other]
             closure[rank] = reach
         # Cliques of eliminated attributes that are maximal, with their cells.
-        kept = set(maximal(found.values()))
+        maximal_cliques = set(maximal(eliminated.values()))
         fringe = {}
-        for rank, clique in found.items():
-            if clique in kept:
-                kept.discard(clique)
+        for rank, clique in eliminated.items():
+            if clique in maximal_cliques:
+                maximal_cliques.discard(clique)
                 fringe[rank] = (clique, axes.cells(clique))
         # The core under either greedy order; without a core both are the same.
         by_order = []
         for order in ORDERS:
             greedy = eliminate_greedily(list(local), core, axes, order)
-            by_order.append(tuple(maximal([*found.values(), *greedy])) if core else tuple(maximal(found.values())))
+            by_order.append(
+                tuple(maximal([*eliminated.values(), *greedy])) if core else tuple(maximal(eliminated.values()))
+            )
         return cls(axes, mask, measured, core, closure, fringe, tuple(by_order))
 
     @cached_property
@@ -204,7 +121,7 @@ class Component:
     def neighbours(self) -> tuple[dict[int, int], ...]:
         """Cells of each clique's largest neighbour, under each order.
 
-        0 if no other clique shares an attribute.
+        A clique that shares no attribute with another has 0.
         """
         return tuple(_largest_neighbours(self.axes, cliques) for cliques in self.by_order)
 
@@ -212,7 +129,7 @@ class Component:
     def pass_bound(self) -> tuple[int, ...]:
         """Bound on the cost of a pass over these cliques.
 
-        Also as a part of a larger tree.
+        It holds for them as a part of a larger tree, too.
         """
         out = []
         for order in ORDERS:
@@ -241,14 +158,14 @@ class Component:
     def extension(self) -> tuple[Extension, ...]:
         return self._of_each(lambda tree: Extension(tree, self.measured))
 
-    def _of_each(self, function: Callable[[JunctionTree], Any]) -> tuple[Any, ...]:
+    def _of_each(self, compute: Callable[[JunctionTree], Any]) -> tuple[Any, ...]:
         """Applies a function to the tree of each order.
 
-        Once where both are the same.
+        Where both trees are the same, it is applied once.
         """
         first, second = self.trees
-        found = function(first)
-        return (found, found if second is first else function(second))
+        result = compute(first)
+        return (result, result if second is first else compute(second))
 
 
 def _largest_neighbours(axes: Axes, cliques: Sequence[int]) -> dict[int, int]:
@@ -270,7 +187,7 @@ def _largest_neighbours(axes: Axes, cliques: Sequence[int]) -> dict[int, int]:
 class TreeChange:
     """Cliques of the components that a new clique touches.
 
-    When it is there.
+    These are the cliques once it has been added.
 
     Attributes:
         make: the new cliques under an order, and the old ones that stay, as (their cells, the largest, a list of them).
@@ -291,8 +208,8 @@ class TreeChange:
         return self._made[order]
 
     def cells(self, order: bool) -> int:
-        added, kept, _, _ = self._of(order)
-        return kept + sum(map(self.axes.cells, added))
+        added, unchanged, _, _ = self._of(order)
+        return unchanged + sum(map(self.axes.cells, added))
 
     def largest(self, order: bool) -> int:
         """Cells of the largest clique, or more."""
@@ -300,8 +217,8 @@ class TreeChange:
         return max(largest, max(map(self.axes.cells, added), default=1))
 
     def cliques(self, order: bool) -> list[int]:
-        added, _, _, kept = self._of(order)
-        return [*kept(), *added]
+        added, _, _, unchanged = self._of(order)
+        return [*unchanged(), *added]
 
 
 class Growth:
@@ -316,13 +233,13 @@ class Growth:
     def __init__(self, axes: Axes, measured: Sequence[int], before: Growth | None = None) -> None:
         self.axes, self.measured = axes, tuple(measured)
         # Components of the tree before that no added or removed clique touches stay.
-        changed, kept = (1 << len(axes.sizes)) - 1, list[Component]()
+        changed, untouched = (1 << len(axes.sizes)) - 1, list[Component]()
         if before is not None:
             joined = 0
             for mask in set(before.measured) ^ set(self.measured):
                 joined |= mask
-            kept = [c for c in before.components if not c.mask & joined]
-            for component in kept:
+            untouched = [c for c in before.components if not c.mask & joined]
+            for component in untouched:
                 changed &= ~component.mask
         # Neighbours, and measured cliques, of the attributes of all other components.
         self.adjacency: list[int] = [0] * len(axes.sizes) if before is None else list(before.adjacency)
@@ -335,7 +252,7 @@ class Growth:
                     self.adjacency[rank] |= mask & ~(1 << rank)
                     self.holding[rank].append(mask)
         # Split the other attributes into components, and triangulate each.
-        self.components: list[Component] = kept
+        self.components: list[Component] = untouched
         self.component_of: list[Component] = [None] * len(axes.sizes)  # type: ignore[list-item]
         while changed:
             mask = self._reached(changed & -changed)
@@ -346,7 +263,7 @@ class Growth:
                 self.component_of[rank] = component
 
     def holding_any(self, mask: int) -> list[int]:
-        """The measured cliques that lie in a component."""
+        """Returns the measured cliques that lie in a component."""
         return list(dict.fromkeys(m for rank in bits(mask) for m in self.holding[rank]))
 
     def _reached(self, start: int) -> int:
@@ -371,7 +288,7 @@ class Growth:
     def within(self, max_cells: float, max_pass: float) -> bool:
         """Tells whether the tree as it is respects both bounds."""
         cells = min(self.cells)
-        fewest = min(passes for own, passes in zip(self.cells, self.passes, strict=True) if own == cells)
+        fewest = min(passes for size, passes in zip(self.cells, self.passes, strict=True) if size == cells)
         return cells <= max_cells and fewest <= max_pass
 
     def holds(self, mask: int) -> bool:
@@ -411,7 +328,7 @@ class Growth:
     def lacking(self, pairs: Codes, max_cells: float, max_pass: float, most: int) -> Flags:
         """Marks pairs that `fits` refuses, as far as arithmetic tells.
 
-        Those inside a component with a larger core.
+        It marks only pairs inside a component whose core is larger than `most`.
 
         Args:
             pairs: (k, 2) ranks, the lower one first.
@@ -441,7 +358,7 @@ class Growth:
         The clique joins parts of components that are cliques already.
 
         Two graphs glued along a clique keep their triangulations, as long as at most one of them has a core: what
-        hangs on that core is simplicial. None: it is not so.
+        hangs on that core is simplicial. None where this does not apply.
         """
         parts = [mask & c.mask for c in touched]
         if sum(c.core != 0 for c in touched) > 1 or not all(is_clique(self.adjacency, part) for part in parts):
@@ -451,9 +368,9 @@ class Growth:
 
         def make(order: bool) -> tuple[Sequence[int], int, int, Callable[[], list[int]]]:
             gone = [p for p, c in zip(parts, touched, strict=True) if p in c.sets[order]]
-            kept = sum(c.cells[order] for c in touched) - sum(map(self.axes.cells, gone))
+            unchanged = sum(c.cells[order] for c in touched) - sum(map(self.axes.cells, gone))
             largest = max(c.largest[order] for c in touched)
-            return [mask], kept, largest, lambda: [q for c in touched for q in c.by_order[order] if q not in gone]
+            return [mask], unchanged, largest, lambda: [q for c in touched for q in c.by_order[order] if q not in gone]
 
         return TreeChange(
             make, all(not c.core for c in touched), self.axes, lambda order: self._bound(mask, touched, order)
@@ -466,9 +383,9 @@ class Growth:
 
         `_bound` is at least this, and so is the coarser one of `_within`: no answer is yes before the extended tree's.
         """
-        own = (FIXED_PASSES + 2) * self.axes.cells(mask)
+        node_cost = (FIXED_PASSES + 2) * self.axes.cells(mask)
         return all(
-            self.passes[order] + sum(c.pass_bound[order] - c.passes[order] for c in touched) + own > max_pass
+            self.passes[order] + sum(c.pass_bound[order] - c.passes[order] for c in touched) + node_cost > max_pass
             for order in ORDERS
         )
 
@@ -477,13 +394,13 @@ class Growth:
 
         A node's parent is one of its neighbours.
         """
-        own, parent, more = self.axes.cells(mask), 0, 0
+        cells, parent, more = self.axes.cells(mask), 0, 0
         for component in touched:
             for clique, largest in component.neighbours[order].items():
                 if clique & mask:
                     parent = max(parent, self.axes.cells(clique))
-                    more += max(0, own - largest)
-        return sum(c.pass_bound[order] for c in touched) + (FIXED_PASSES + 2) * own + 2 * (parent + more)
+                    more += max(0, cells - largest)
+        return sum(c.pass_bound[order] for c in touched) + (FIXED_PASSES + 2) * cells + 2 * (parent + more)
 
     def _unchanged(self, component: Component) -> TreeChange:
         def make(order: bool) -> tuple[Sequence[int], int, int, Callable[[], list[int]]]:
@@ -494,7 +411,7 @@ class Growth:
     def _recut(self, mask: int, touched: Sequence[Component], most: int | None) -> TreeChange | None:
         """Returns the change, triangulated anew around the core.
 
-        None if that concerns more than `most` attributes.
+        It is None if that concerns more than `most` attributes.
         """
         # All that may change: the cores, and what is eliminated after the clique's attributes.
         around = 0
@@ -512,7 +429,7 @@ class Growth:
             local[rank] |= mask & ~(1 << rank)
         first, core = eliminate_simplicial(local, around)
         # Cells of the cliques that stay as they were.
-        kept = sum(
+        unchanged = sum(
             c.fringe_cells - sum(c.fringe[rank][1] for rank in bits(around & c.mask) if rank in c.fringe)
             for c in touched
         )
@@ -524,7 +441,7 @@ class Growth:
         def make(order: bool) -> tuple[Sequence[int], int, int, Callable[[], list[int]]]:
             greedy = eliminate_greedily(list(local), core, self.axes, order) if core else []
             cliques = maximal([*first.values(), *greedy])
-            return [q for q in cliques if not self._absorbed(q, around, touched)], kept, largest, rest
+            return [q for q in cliques if not self._absorbed(q, around, touched)], unchanged, largest, rest
 
         return TreeChange(make, not core, self.axes)
 
@@ -549,9 +466,9 @@ class Growth:
     ) -> bool | None:
         """Tells whether the changed tree respects both bounds.
 
-        None: bounds on its cost do not tell, and it is not built.
+        The answer is None where bounds on the cost do not tell and the tree is not built.
 
-        What it costs is bounded first, and computed only if need be, and if `exactly`.
+        The cost is bounded first. It is computed only if the bounds do not tell, and if `exactly`.
         """
         # Cells and pass costs of the components that the clique does not touch.
         cells = [self.cells[order] - sum(c.cells[order] for c in touched) for order in ORDERS]
@@ -574,10 +491,10 @@ class Growth:
             return False
 
         def cheap(order: bool) -> bool | None:
-            own = change.cells(order)
-            if passes[order] + own * FIXED_PASSES > max_pass:
+            changed_cells = change.cells(order)
+            if passes[order] + changed_cells * FIXED_PASSES > max_pass:
                 return False
-            largest = own * FIXED_PASSES + change.largest(order) * tables
+            largest = changed_cells * FIXED_PASSES + change.largest(order) * tables
             if passes[order] + (largest if change.bound is None else change.bound(order)) <= max_pass:
                 return True
             if not exactly:
@@ -606,7 +523,7 @@ class Growth:
     def _extended_fits(self, mask: int, touched: Sequence[Component], max_cells: float, max_pass: float) -> bool:
         """Tells whether the extended tree respects both bounds.
 
-        The tree as it is, attributes carried along it and components joined by the clique.
+        That is the tree as it is, with attributes carried along it and components joined by the clique.
         """
         # Carry the clique's attributes along each component's tree.
         order = self.cells[1] < self.cells[0]
@@ -618,8 +535,8 @@ class Growth:
                 cells, passes = cells + more, passes + longer
         # A node of its own joins the components.
         if len(touched) > 1:
-            own = self.axes.cells(mask)
-            cells += own
-            passes += own * (FIXED_PASSES + 2 + 2 * len(touched))
+            node_cells = self.axes.cells(mask)
+            cells += node_cells
+            passes += node_cells * (FIXED_PASSES + 2 + 2 * len(touched))
             passes += 2.0 * max(c.largest[order] for c in touched)
         return cells <= max_cells and passes <= max_pass

@@ -136,7 +136,7 @@ def fit_rows(
 def _scaled(domain: Domain, marginals: Mapping[Clique, np.ndarray], rows: int) -> dict[Axes, np.ndarray]:
     """Scales marginals to the number of rows, by domain columns.
 
-    Ascending columns; uniform where a marginal holds nothing.
+    Columns ascend; a marginal that holds nothing becomes uniform.
 
     Impossible cells become 0, whatever noise and consistency left there.
     """
@@ -155,7 +155,7 @@ def _scaled(domain: Domain, marginals: Mapping[Clique, np.ndarray], rows: int) -
 def _one_way(domain: Domain, targets: Mapping[Axes, np.ndarray], rows: int) -> list[np.ndarray]:
     """Returns every attribute's one-way marginal.
 
-    Its own measured one before that of a larger clique; uniform without any.
+    One that was measured itself comes before that of a larger clique; without any it is uniform.
     """
     ones = [np.full(size, rows / size) for size in domain.shape]
     for axes in sorted(targets, key=lambda a: (-len(a), a)):
@@ -192,7 +192,7 @@ class _Peeled:
 def _peel(core: dict[Axes, np.ndarray], zeros: Zeros = ()) -> _Peeled:
     """Removes attributes that are in one marginal only.
 
-    With all their zeros inside it, until none is left.
+    All zeros of such an attribute are inside that marginal. It goes on until none is left.
     """
     core, barred = dict(core), dict[int, np.ndarray]()
     taken: list[tuple[int, Axes]] = []
@@ -316,7 +316,7 @@ def update(
 def _cells(table: np.ndarray, axes: Axes, shape: Sequence[int], dtype: type[np.integer]) -> np.ndarray:
     """Returns the (n,) flat cell of each row.
 
-    In the marginal over `axes`, of this shape.
+    Cells are those of the marginal over `axes`, which has this shape.
     """
     index = np.zeros(table.shape[1], dtype=dtype)
     for axis, size in zip(axes, shape, strict=True):
@@ -341,7 +341,7 @@ def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.
 def _rows_by_cell(cell: np.ndarray, marked: np.ndarray, have: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of some cells, and where each cell begins.
 
-    Cell after cell and each in its order.
+    They come cell after cell, and each in its order.
     """
     rows = np.flatnonzero(marked[cell])
     return rows[np.argsort(cell[rows], kind="stable")], np.cumsum(np.where(marked, have, 0)) - have
@@ -350,7 +350,7 @@ def _rows_by_cell(cell: np.ndarray, marked: np.ndarray, have: np.ndarray) -> tup
 def _free(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Returns the first `wanted[c]` rows of each cell c.
 
-    All of them if it has fewer; in random order.
+    A cell with fewer gives all of them. The order is random.
     """
     some = np.flatnonzero(wanted)
     rows, starts = _rows_by_cell(cell, wanted > 0, have)
@@ -450,7 +450,7 @@ def impossible_of(zeros: Sequence[tuple[Axes, Flags]], wanted: Axes, shape: tupl
 def possible_weights(weights: np.ndarray, barred: np.ndarray) -> np.ndarray:
     """Returns (groups, v) weights without those of impossible values.
 
-    Where that leaves none, all possible ones are alike.
+    A group that this leaves without any weighs all possible values alike.
     """
     out = np.where(barred, 0.0, weights)
     empty = out.sum(axis=1) <= 0
@@ -463,7 +463,7 @@ def stays_possible(
 ) -> np.ndarray:
     """Marks rows that would stay possible with other values.
 
-    (m,) of a (d, n) table, with these values of some attributes.
+    The marks are (m,), of rows of a (d, n) table that get these values of some attributes.
 
     Args:
         table: codes.
@@ -485,7 +485,7 @@ def _allowed(
 ) -> np.ndarray:
     """Returns (rows, d) rows that the zeros allow.
 
-    Of a model of the one-way marginals, and of the forest's pairs as far as they fit beside zeros.
+    They are drawn from a model of the one-way marginals, and of the forest's pairs as far as they fit beside zeros.
     """
     names = domain.attributes
     edges = [(b, a) for a, b in forest(core).items() if b is not None]
@@ -519,7 +519,7 @@ def marginal_of(table: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:
 def projected(targets: Mapping[Axes, np.ndarray], wanted: Axes) -> np.ndarray:
     """Returns the projection of the smallest marginal that holds it.
 
-    Axes in the order of `wanted`.
+    Its axes are in the order of `wanted`.
     """
     axes = min((a for a in targets if set(wanted) <= set(a)), key=lambda a: (targets[a].size, a))
     return marginal_of(targets[axes], axes, wanted)
@@ -528,7 +528,7 @@ def projected(targets: Mapping[Axes, np.ndarray], wanted: Axes) -> np.ndarray:
 def forest(core: Mapping[Axes, np.ndarray]) -> dict[int, int | None]:
     """Returns the spanning forest of most mutual information.
 
-    Parent of each attribute (None for roots), parents first.
+    It maps each attribute to its parent (None for roots), parents first.
     """
     # Pairs by mutual information, and the tree that each attribute is in (Kruskal).
     information = {pair: _information(projected(core, pair)) for axes in core for pair in combinations(axes, 2)}
@@ -560,7 +560,7 @@ def forest(core: Mapping[Axes, np.ndarray]) -> dict[int, int | None]:
 def _information(pair: np.ndarray) -> float:
     """Returns the mutual information of a pair, in nats.
 
-    Of its two-way marginal; 0 for an empty one.
+    It is that of its two-way marginal, and 0 for an empty one.
     """
     mass = float(pair.sum())
     if mass <= 0:
@@ -574,7 +574,7 @@ def _information(pair: np.ndarray) -> float:
 def _resized(domain: Domain, start: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
     """Returns (rows, d) codes to start from.
 
-    The given ones, cut or repeated at random to the number of rows.
+    They are the given codes, cut or repeated at random to the number of rows.
     """
     start = np.asarray(start)
     if start.ndim != 2 or start.shape[1] != len(domain) or (len(start) == 0 and rows > 0):

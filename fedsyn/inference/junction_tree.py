@@ -61,7 +61,7 @@ class Axes:
     def zeros(self) -> dict[int, Flags]:
         """Structural zeros by mask, axes by rank.
 
-        Those of one clique together.
+        All zeros of one clique are joined.
         """
         out: dict[int, Flags] = {}
         for clique, cells in self.domain.zeros:
@@ -122,7 +122,7 @@ def axes_of(domain: Domain) -> Axes:
 def maximal(masks: Iterable[int]) -> list[int]:
     """Returns the masks that no other mask contains.
 
-    Without repeats, in a fixed order (larger first).
+    The order is fixed, larger ones first, and none is repeated.
     """
     out: list[int] = []
     holding: dict[int, list[int]] = {}  # whatever contains a mask has its lowest bit, too
@@ -193,7 +193,8 @@ def eliminate_simplicial(adjacency: list[int], alive: int, queue: int | None = N
 def eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bool) -> list[int]:
     """Returns the cliques of a greedy elimination.
 
-    Fewest fill edges, or smallest clique, first; ties by the other, then rank.
+    The vertex with the fewest fill edges, or with the smallest clique, goes first; ties are broken by the other number,
+    then by rank.
 
     What a vertex costs is kept until its neighbours, or the edges between them, change; where the smallest clique goes
     first, fill edges are counted for ties only. `adjacency` is changed in place.
@@ -267,7 +268,7 @@ def _triangulate(axes: Axes, masks: tuple[int, ...]) -> tuple[int, ...]:
 def triangulate(axes: Axes, masks: Iterable[int]) -> tuple[int, ...]:
     """Returns the maximal cliques of a triangulation.
 
-    Of the cliques' graph over the WHOLE domain.
+    The graph is that of the cliques over the WHOLE domain.
 
     Simplicial attributes go first, then the better (fewer cells in total) of two greedy elimination orders. An
     attribute in no clique becomes a clique of its own. The result does not depend on the order of `masks`.
@@ -288,7 +289,7 @@ HERE, ELSEWHERE = -1, -2
 class JunctionTree:
     """A rooted junction forest over the whole domain.
 
-    One tree per connected component.
+    Each connected component has one tree.
 
     Attributes:
         axes: names and cardinalities of the ranks.
@@ -317,7 +318,7 @@ class JunctionTree:
     def containing(self, mask: int) -> int:
         """Returns the smallest node whose clique contains `mask`.
 
-        The one with the fewest cells; -1 where none does.
+        That is the one with the fewest cells; -1 where none contains it.
         """
         best = -1
         for node in self.holding[(mask & -mask).bit_length() - 1] if mask else range(len(self.cliques)):
@@ -358,7 +359,7 @@ class JunctionTree:
     def directions(self) -> tuple[tuple[int, ...], ...]:
         """Neighbour behind which each attribute lies, seen from each node.
 
-        HERE where the node has it, ELSEWHERE in another component.
+        HERE stands for an attribute of the node, ELSEWHERE for one in another component.
         """
         count = len(self.axes.sizes)
         out = [[ELSEWHERE] * count for _ in self.cliques]
@@ -379,7 +380,7 @@ class JunctionTree:
     def groups(self, node: int, mask: int) -> dict[int, int]:
         """Groups the attributes outside a node by where they lie.
 
-        Neighbour (or ELSEWHERE) -> mask.
+        It maps a neighbour, or ELSEWHERE, to a mask.
         """
         out: dict[int, int] = {}
         row = self.directions[node]
@@ -390,7 +391,7 @@ class JunctionTree:
     def components(self, mask: int) -> list[int]:
         """Splits `mask` by the components of the forest.
 
-        In a fixed order.
+        The parts come in a fixed order.
         """
         out = []
         while mask:
@@ -404,7 +405,7 @@ class JunctionTree:
 def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
     """Links cliques into a maximum spanning forest (Prim).
 
-    By shared attributes; roots are the largest cliques.
+    The weight of a link is the number of shared attributes. Roots are the largest cliques.
     """
     ordered = sorted(cliques, key=lambda mask: (-axes.cells(mask), mask))
     # The nodes that hold each attribute: only they can share it with another clique.
@@ -452,7 +453,7 @@ def build_tree(axes: Axes, masks: Iterable[int]) -> JunctionTree:
 def model_size(domain: Domain, cliques: Sequence[Clique]) -> int:
     """Returns the cells of a model's junction tree.
 
-    Of all its cliques, for a model with these cliques.
+    All cliques of the tree count, for a model with these cliques.
 
     Unmeasured attributes are included, and the cliques of the domain's structural zeros.
     """
@@ -477,7 +478,7 @@ def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
 def table_cells(tree: JunctionTree, measured: Iterable[int]) -> int:
     """Returns the cells of the nodes of measured cliques' tables.
 
-    Each at the smallest node that holds it.
+    Each table lies at the smallest node that holds it.
     """
     cells, cliques, holding = tree.cells, tree.cliques, [list[int]() for _ in tree.axes.sizes]
     smallest_first = sorted(range(len(cells)), key=cells.__getitem__)
@@ -496,7 +497,7 @@ def table_cells(tree: JunctionTree, measured: Iterable[int]) -> int:
 def tree_cost(tree: JunctionTree, measured: Iterable[int]) -> int:
     """Returns the exact cost of a pass over a tree.
 
-    `pass_cost`; that of `table_counts`, without knowing them of each node.
+    It equals `pass_cost`, without the `table_counts` of each node.
     """
     separators = sum(tree.cells[parent] for parent in tree.parents if parent >= 0)
     return FIXED_PASSES * sum(tree.cells) + 2 * (separators + table_cells(tree, measured))
@@ -505,7 +506,7 @@ def tree_cost(tree: JunctionTree, measured: Iterable[int]) -> int:
 def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
     """Returns the cells that one calibration pass touches.
 
-    For a model with these cliques; about proportional to its time.
+    The model has these cliques. The number is about proportional to the time of a pass.
 
     Each tree clique is read or written a fixed number of times, and twice more (to add a table, to sum it out) for
     each separator and each maximal measured clique that it holds.

@@ -68,7 +68,7 @@ class Measurement:
     def of_cells(self, table: Floats) -> Floats:
         """Returns the (k,) values that a marginal has where this measures.
 
-        The marginal of the clique, in its shape or flat.
+        The marginal is that of the clique, in its shape or flat.
         """
         flat = np.asarray(table, np.float64).ravel()
         if self.groups is not None:
@@ -104,7 +104,7 @@ class Merged:
 def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
     """Merges measurements of one clique, grouping and kind.
 
-    Sorted by clique; the same bits for every order of the input.
+    The result is sorted by clique, with the same bits for every order of the input.
 
     Measurements of a clique with its attributes permuted count as the same clique. They are
     added in the order of (sigma, values as bytes). Impossible cells (`Domain.impossible`) become 0, but of residuals:
@@ -117,6 +117,7 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
     by_key: dict[_Key, list[tuple[float, np.ndarray]]] = {}
     noises: dict[_Key, int] = {}
     indices: dict[_Key, tuple[Integers, int]] = {}
+    # Check each measurement, and collect those of one clique, grouping and kind.
     for measurement in measurements:
         sigma = float(measurement.sigma)
         if not (math.isfinite(sigma) and sigma > 0):
@@ -131,6 +132,7 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
             indices[key] = grouping
         by_key.setdefault(key, []).append((sigma, residual(values) if measurement.beyond else values))
         noises[key] = max(noises.get(key, 0), measurement.count)
+    # Clear impossible cells, and merge each collection.
     merged = []
     for key in sorted(by_key):
         mask, repeats, index = key[0], by_key[key], indices.get(key)
@@ -146,7 +148,7 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
 def impossible(axes: Axes, mask: int, index: Integers | None, shape: tuple[int, ...]) -> Flags | None:
     """Marks the values that structural zeros rule out.
 
-    A group where all of its cells are; None: of no cell of the clique.
+    A group is ruled out if all of its cells are. The result is None where no cell of the clique is.
     """
     cells = axes.impossible(mask)
     if cells is None or index is None:
@@ -157,7 +159,7 @@ def impossible(axes: Axes, mask: int, index: Integers | None, shape: tuple[int, 
 def _by_rank(axes: Axes, measurement: Measurement) -> tuple[np.ndarray, list[Codes] | None]:
     """Returns values and groups with axes by rank.
 
-    No groups where each value is its own.
+    There are no groups where each value is its own.
     """
     clique = tuple(measurement.clique)
     if measurement.beyond and len(clique) < 2:
@@ -200,7 +202,7 @@ def _merge_one(mask: int, group: list[tuple[float, np.ndarray]], known: int) -> 
 def least_variance_total(merged: Iterable[Merged]) -> float:
     """Returns the least-variance unbiased number of records.
 
-    At least 1; 1 where nothing was measured.
+    It is at least 1, and 1 where nothing was measured.
 
     Each clique's possible cells sum to the total with variance cells * sigma^2. As in Private-PGM (McKenna et al.
     2021). Residuals sum to 0 and say nothing of it.
@@ -269,7 +271,7 @@ class MeasuredGrid:
     def across(self, values: Floats, ranks: Sequence[int]) -> Floats:
         """Returns a table of some ranks, ready to broadcast.
 
-        In their order, with axes of length one for the others.
+        The ranks keep their order; the others get axes of length one.
         """
         wanted = set(ranks)
         lengths = iter(values.shape)
@@ -341,7 +343,7 @@ class LeastSquares:
     def one_way(self, values: Sequence[Floats], total: float) -> dict[int, Floats]:
         """Returns least-squares counts of each attribute's values.
 
-        Rank -> counts; they sum to `total`, and may be negative.
+        They are counts by rank, which sum to `total` and may be negative.
         """
         out = {}
         for rank, sources in self._one_way.items():
@@ -390,7 +392,7 @@ class LeastSquares:
     def _solver(self, rank: int) -> Floats:
         """Returns the diagonal of an attribute's normal equations.
 
-        Where groups were counted, the inverse with the total's constraint.
+        Where groups were counted, it is the inverse with the total's constraint.
         """
         sources = self._one_way[rank]
         size = self.grids[sources[0][0]].axes.sizes[rank]
@@ -435,7 +437,7 @@ class Evidence:
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Returns arrays for an npz file.
 
-        `evidence` (uint8, JSON), and one after the other `values` and `groups` (uint32).
+        They are `evidence` (uint8, JSON), then all `values` and all `groups` (uint32), one after the other.
         """
         head = {
             "format": _FORMAT,

@@ -1,7 +1,4 @@
-"""The estimated distribution: a graphical model.
-
-Log potentials on cliques, calibrated when first asked.
-"""
+"""Graphical model with log potentials on cliques, calibrated on first use."""
 
 from __future__ import annotations
 
@@ -129,7 +126,7 @@ class Model:
     def cliques(self) -> tuple[Clique, ...]:
         """Maximal cliques of the junction tree.
 
-        Each in domain order; together they cover the domain.
+        Each is in domain order; together they cover the domain.
         """
         axes = axes_of(self.domain)
         return tuple(axes.clique(mask) for mask in self._tree.cliques)
@@ -146,7 +143,7 @@ class Model:
     def rank_potentials(self) -> dict[int, np.ndarray]:
         """Returns the log potentials by mask, axes by rank.
 
-        As engines hand them on; not to be written to.
+        Engines hand them on like this. They must not be written to.
         """
         return dict(self._tables)
 
@@ -264,7 +261,7 @@ class Model:
     def log_odds(self, codes: np.ndarray, attribute: str, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         """Returns the log odds of rows between two values.
 
-        How much likelier rows are with one value of an attribute than with another, all others as they are.
+        They say how much likelier rows are with one value of an attribute than with another, all others as they are.
 
         Args:
             codes: (n, d) integers, columns in domain order.
@@ -338,7 +335,7 @@ class Model:
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> Model:
         """Returns the exact conditional distribution for allowed values.
 
-        Given that each named attribute has one of them.
+        The condition is that each named attribute has one of its allowed values.
 
         >>> domain = Domain(("ward", "smoker"), (2, 2))
         >>> model = Model(domain, {("ward", "smoker"): np.log([[8.0, 2.0], [5.0, 5.0]])}, 20.0)
@@ -376,7 +373,7 @@ class Model:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns arrays for an npz file or a message.
 
-        `model` (uint8, JSON) and `potentials` (float64), without `info`.
+        They are `model` (uint8, JSON) and `potentials` (float64), without `info`.
         """
         axes = axes_of(self.domain)
         head: dict[str, Any] = {
@@ -425,7 +422,7 @@ class Model:
 def packed_head(domain: Domain, total: float, format_: int | str, **more: Any) -> np.ndarray:
     """Returns the head of a model's arrays: (n,) uint8, JSON.
 
-    For the key `model`: format, domain, total and what `more` adds.
+    It goes under the key `model`, and holds format, domain, total and the entries of `more`.
     """
     head = {
         "format": format_,
@@ -494,7 +491,7 @@ def checked_codes(domain: Domain, codes: np.ndarray) -> np.ndarray:
 def to_rank_order(domain: Domain, clique: Sequence[str], table: np.ndarray) -> np.ndarray:
     """Returns a view of a table with its axes by rank.
 
-    Over `clique`; ValueError for a wrong shape or a repeated attribute.
+    The table is over `clique`. Raises ValueError for a wrong shape or a repeated attribute.
     """
     if len(set(clique)) != len(clique):
         raise ValueError("a clique names an attribute twice")

@@ -28,7 +28,7 @@ _FEWEST_ROWS = 1 << 16  # drawn at once
 class MixtureModel:
     """A mixture of products, `p(x) = Σ_m w_m Π_j p_mj(x_j)`.
 
-    Scaled to `total` records.
+    It is scaled to `total` records.
 
     It answers what `Model` answers where runs, metrics and reports ask, exactly: the density of a mixture is a sum.
 
@@ -76,7 +76,7 @@ class MixtureModel:
     def _parts(self) -> list[Floats]:
         """Probabilities of each attribute in every component, (M, size).
 
-        In float64, summing to 1 to a double's precision.
+        They are float64, and sum to 1 to a double's precision.
         """
         parts = [self.probabilities[:, columns].astype(np.float64) for columns in self._slices]
         return [part / np.maximum(part.sum(axis=1, keepdims=True), 1e-300) for part in parts]
@@ -91,7 +91,7 @@ class MixtureModel:
     def project(self, clique: Sequence[str]) -> np.ndarray:
         """Returns the marginal over any clique, in counts.
 
-        float64 of shape `domain.shape_of(clique)`, summing to `total`.
+        It is float64 of shape `domain.shape_of(clique)`, summing to `total`.
         """
         parts = [self._parts[axis] for axis in self.domain.axes(tuple(clique))]
         if not parts:
@@ -161,7 +161,7 @@ class MixtureModel:
     def _cumulated(self) -> list[Floats]:
         """Ends of the values of each attribute, (M, size - 1).
 
-        All but the last value's.
+        The last value's end is left out.
         """
         return [np.cumsum(part, axis=1)[:, :-1] for part in self._parts]
 
@@ -204,7 +204,7 @@ class MixtureModel:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns arrays for an npz file or a message.
 
-        `model` (uint8, JSON), `probabilities` and `weights`.
+        They are `model` (uint8, JSON), `probabilities` and `weights`.
         """
         head = packed_head(self.domain, self.total, _MIXTURE_FORMAT)
         return {"model": head, "probabilities": self.probabilities.copy(), "weights": self.weights.copy()}
@@ -272,7 +272,7 @@ class EmpiricalModel:
     def project(self, clique: Sequence[str]) -> np.ndarray:
         """Returns the marginal over any clique, in counts.
 
-        float64 of shape `domain.shape_of(clique)`, summing to `total`.
+        It is float64 of shape `domain.shape_of(clique)`, summing to `total`.
         """
         return self.project_many([clique])[0]
 
@@ -305,7 +305,7 @@ class EmpiricalModel:
     def log_likelihood(self, codes: np.ndarray) -> np.ndarray:
         """Returns the (n,) natural log of each row's share.
 
-        Of the table; -inf for a row that it does not hold.
+        The share is that of the table; a row that it does not hold has -inf.
         """
         codes = checked_codes(self.domain, codes)
         with np.errstate(divide="ignore"):
@@ -315,7 +315,7 @@ class EmpiricalModel:
     def sample(self, n: int, rng: RandomSource) -> np.ndarray:
         """Draws (n, d) rows of the table, in random order.
 
-        Every row floor(n / rows) times, the rest without replacement.
+        Every row comes floor(n / rows) times, and the rest is drawn without replacement.
 
         With as many rows as the table has, it is the table itself, shuffled. Only `rng.random(size)` is called.
         """
@@ -347,7 +347,7 @@ class EmpiricalModel:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns arrays for an npz file or a message.
 
-        `model` (uint8, JSON) and `codes`.
+        They are `model` (uint8, JSON) and `codes`.
         """
         return {"model": packed_head(self.domain, self.total, _ROWS_FORMAT), "codes": self.codes.copy()}
 

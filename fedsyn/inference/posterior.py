@@ -1,6 +1,4 @@
-"""Posterior of the population's distribution.
-
-What a run leaves uncertain, given its released noisy marginals.
+"""Posterior of the population's distribution given released noisy marginals.
 
 The rows of a run are n draws from a population p, and a measurement of a clique is M(rows) + N(0, sigma^2): given p it
 is Gaussian about n M(p), with covariance n (diag M(p) - M(p) M(p)') for the rows (the central limit theorem) and
@@ -60,22 +58,22 @@ class Held:
         self.aims = aims
         self._one_way = {rank: nearest_counts(counts) for rank, counts in one_way.items()}
 
-    def corrected(self, target: Sequence[Floats], fitted: Sequence[Floats]) -> list[Floats]:
+    def corrected(self, targets: Sequence[Floats], fitted: Sequence[Floats]) -> list[Floats]:
         """Returns the next fit's target, so that it meets the held sums.
 
         Args:
-            target: what the last one was asked for, on each grid.
-            fitted: what it came to; not negative.
+            targets: of the last fit, on each grid.
+            fitted: its result on each grid; not negative.
         """
         return [
             table + sum(self._missing(grid, aim, now), np.zeros(()))
-            for grid, table, aim, now in zip(self.grids, target, self.aims, fitted, strict=True)
+            for grid, table, aim, now in zip(self.grids, targets, self.aims, fitted, strict=True)
         ]
 
     def _missing(self, grid: MeasuredGrid, aim: Floats, now: Floats) -> Iterator[Floats]:
         """Yields tables of what the fit misses of each held sum.
 
-        In the proportions of the fit where they can be.
+        They are in the proportions of the fit where that is possible.
         """
         for rank in grid.ranks:
             margin = grid.margin(now, (rank,))
@@ -113,7 +111,7 @@ def nearest_counts(counts: Floats) -> Floats:
 
 
 def on_grids(model: Model, grids: Sequence[MeasuredGrid]) -> list[Floats]:
-    """A model's counts on each grid, not negative."""
+    """Returns a model's non-negative counts on each grid."""
     tables = model.project_many([grid.clique for grid in grids])
     return [np.maximum(grid.projected(table), 0.0) for grid, table in zip(grids, tables, strict=True)]
 
@@ -149,6 +147,7 @@ class Posterior:
         self.measurements = evidence.measurements
         self._domain = model.domain
         axes = axes_of(self._domain)
+        # Values, impossible cells and grids of the merged measurements.
         merged = [m for m in merge(axes, evidence.measurements) if m.mask]
         if not merged:
             raise InputError("error bars need the measurements of a run, and this one kept none")
@@ -156,6 +155,7 @@ class Posterior:
         self._barred = [impossible(axes, m.mask, m.index, m.values.shape) for m in merged]
         self._grids = [MeasuredGrid.of(axes, m) for m in merged]
         self._compiled = Compiled(self._domain, merged, self.total, model)
+        # Least share of the rows that any measurement of a clique saw.
         shares: dict[int, float] = {}
         for m in evidence.measurements:
             mask = axes.mask(m.clique)
@@ -165,6 +165,7 @@ class Posterior:
             self._effects = LeastSquares(self._grids)
         except ValueError as error:
             raise InputError(f"error bars need more measurements than this run kept: {error}") from None
+        # The centre, where draws start, and its counts on each grid.
         self.centre = self._nearest(self._values, self._compiled.potentials(model))
         self._start = self._compiled.potentials(self.centre)
         self._expected = on_grids(self.centre, self._grids)
@@ -173,14 +174,14 @@ class Posterior:
     def of(cls, model: AnyModel, measurements: Sequence[Measurement]) -> Posterior:
         """Builds the posterior of a run in this process.
 
-        From its model and the measurements that the model was last fitted to.
+        It takes the model and the measurements that the model was last fitted to.
         """
         return cls(model, Evidence(tuple(measurements), model.total))
 
     def holds(self, columns: Iterable[str]) -> bool:
         """Tells whether these columns were measured together, cell by cell.
 
-        Else draws cannot know their distribution.
+        Otherwise draws cannot know their distribution.
         """
         wanted = set(columns)
         return any(wanted <= set(clique) for clique in self.held)
@@ -189,7 +190,7 @@ class Posterior:
     def held(self) -> tuple[Clique, ...]:
         """Largest cliques that were measured cell by cell.
 
-        Not in groups of cells; in domain order.
+        Those measured in groups of cells do not count. They are in domain order.
         """
         whole = {self._domain.canonical(grid.clique) for grid in self._grids if grid.is_fine}
         whole -= {self._domain.canonical(m.clique) for m in self.measurements if m.noises is not None}
@@ -216,7 +217,7 @@ class Posterior:
     def _deviations(self, rng: RandomSource) -> list[Floats]:
         """Returns how far fresh rows stray from the centre.
 
-        On each grid, beyond their average, in records.
+        They are on each grid, beyond their average, in records.
         """
         rows = min(max(1, round(self.total)), _MOST_ROWS)
         codes = self.centre.sample(rows, rng, independent=True)
@@ -231,14 +232,14 @@ class Posterior:
         """
         compiled = self._compiled
         aims, one_way = self._effects.tables(values, self.total)
-        held, given = Held(self._grids, aims, one_way), aims
+        held, targets = Held(self._grids, aims, one_way), aims
         # What is asked for agrees, so a fit meets it whatever the weights: equal ones are met in the fewest steps.
         even = np.ones_like(compiled.scale)
-        descent = MirrorDescent(Problem(compiled.calibrator, self._target(given), even, seen=compiled.seen), start)
+        descent = MirrorDescent(Problem(compiled.calibrator, self._target(targets), even, seen=compiled.seen), start)
         descent.descend(_ITERATIONS)
         for _ in range(_STEPS):
-            given = held.corrected(given, self._counts())
-            descent.aim(self._target(given))
+            targets = held.corrected(targets, self._counts())
+            descent.aim(self._target(targets))
             descent.descend(_STEP)
         return compiled.model(descent.z)
 

@@ -1,6 +1,4 @@
-"""Marginals of any clique from a calibrated junction tree.
-
-By variable elimination on the tree.
+"""Marginals of any clique, by variable elimination on a calibrated tree.
 
 A clique inside a node is summed out of the smallest node that holds it. Any other is assembled at one node (the root of
 the query): every neighbour in whose direction some of its attributes lie sends P(those attributes | separator), a table
@@ -37,9 +35,9 @@ _MOST_PERMUTED = 4
 
 @dataclass(frozen=True)
 class Assembly:
-    """Order of multiplications that form P(mask | given) at a node.
+    """Order of multiplications that form P(mask | condition) at a node.
 
-    Its table, times the messages of some neighbours, one after the other.
+    It starts from the node's table, and multiplies by the messages of some neighbours, one after the other.
 
     Attributes:
         messages: (neighbour, attributes behind it, separator) in the order of multiplication.
@@ -67,9 +65,9 @@ class QueryPlanner:
         self._roots: dict[int, int] = {}
 
     def assembly(self, node: int, mask: int, condition: int) -> Assembly:
-        """Returns the cheapest order for P(mask | given) at a node.
+        """Returns the cheapest order for P(mask | condition) at a node.
 
-        Its clique contains `condition` (0: the marginal).
+        The node's clique contains `condition`; 0 stands for the marginal.
         """
         key = (node, mask, condition)
         if key not in self._assemblies:
@@ -175,7 +173,7 @@ _KEPT_CELLS = 1 << 20
 def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Multiplies (b, m, k) @ (b, k, n) without BLAS.
 
-    So with the same bits for every number of threads and every kernel.
+    So it gives the same bits for every number of threads and every kernel.
     """
     _, rows, inner = left.shape
     if inner == 1:
@@ -189,7 +187,7 @@ def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def _arranged(table: np.ndarray, mask: int, order: tuple[int, ...]) -> np.ndarray:
     """Returns a table with its axes in an order of ranks.
 
-    The table over `mask`, axes by rank.
+    The table is over `mask`, with axes by rank.
     """
     position = {rank: axis for axis, rank in enumerate(bits(mask))}
     return table.transpose([position[rank] for rank in order])
@@ -217,7 +215,7 @@ class Conditionals:
 def _cells_in(axes: Axes, mask: int, part: int) -> np.ndarray:
     """Returns the part's cell of each cell of a mask.
 
-    (cells of the mask,), both flat.
+    The result has shape (cells of the mask,); both are flat.
     """
     cells = np.arange(axes.cells(part)).reshape(broadcast_shape(axes, part, mask))
     return np.broadcast_to(cells, axes.shape(mask)).ravel()
@@ -243,7 +241,7 @@ class TreeProjector:
     def node_marginal(self, node: int, keep: int) -> np.ndarray:
         """Returns the marginal of a subset of a node's clique.
 
-        Remembered; it may be an internal table.
+        It is remembered, and may be an internal table.
 
         Attributes are summed out one by one, the largest first, and each step is remembered: subsets share the large
         steps, and the bits of an answer do not depend on what was asked before.
@@ -260,9 +258,9 @@ class TreeProjector:
         return self._marginals[key]
 
     def conditional(self, node: int, keep: int, condition: int) -> np.ndarray:
-        """Returns P(keep | given) at a node, over `keep`.
+        """Returns P(keep | condition) at a node, over `keep`.
 
-        It contains `condition`; zero where `condition` is impossible.
+        `keep` contains `condition`. Where the condition is impossible, the result is 0.
         """
         joint = self.node_marginal(node, keep)
         margin = self.node_marginal(node, condition).reshape(broadcast_shape(self.axes, condition, keep))
@@ -294,24 +292,24 @@ class TreeProjector:
     def message(self, node: int, to: int, mask: int) -> np.ndarray:
         """Returns P(mask | separator), a node's message to a neighbour.
 
-        Over `mask` and the separator of `node` with its neighbour `to`; axes by rank.
+        It is over `mask` and the separator of `node` with its neighbour `to`, with axes by rank.
 
         Args:
             mask: attributes on `node`'s side of the edge, none of them in the separator.
         """
         key = (node, to, mask)
-        found = self._messages.get(key)
-        if found is None:
-            found = self._assemble(node, mask, self.tree.cliques[node] & self.tree.cliques[to])
+        table = self._messages.get(key)
+        if table is None:
+            table = self._assemble(node, mask, self.tree.cliques[node] & self.tree.cliques[to])
             # One attribute given a separator comes up in many queries; larger tables are dropped with the query.
-            if mask.bit_count() == 1 and found.size <= _KEPT_CELLS:
-                self._messages[key] = found
-        return found
+            if mask.bit_count() == 1 and table.size <= _KEPT_CELLS:
+                self._messages[key] = table
+        return table
 
     def _assemble(self, node: int, mask: int, condition: int) -> np.ndarray:
-        """Returns P(mask | given), over both.
+        """Returns P(mask | condition), over both.
 
-        `condition`: a subset of the node's clique; 0: the marginal.
+        `condition` is a subset of the node's clique; 0 stands for the marginal.
         """
         plan = self.planner.assembly(node, mask, condition)
         table = self.conditional(node, plan.have, condition) if condition else self.node_marginal(node, plan.have)
@@ -323,7 +321,7 @@ class TreeProjector:
     ) -> np.ndarray:
         """Returns the product of a plan.
 
-        In slices along a query attribute where an intermediate table would be too large.
+        It works in slices along a query attribute where an intermediate table would be too large.
         """
         if peak > _PEAK_CELLS and sliced < len(messages) - 1:
             _, part, link = plan.messages[sliced]
@@ -345,7 +343,7 @@ class TreeProjector:
     def project(self, mask: int) -> np.ndarray:
         """Returns the probabilities of all cells of a clique.
 
-        Axes by rank; it may be a view of an internal table.
+        Axes are by rank; it may be a view of an internal table.
         """
         node = self.tree.containing(mask)
         if node >= 0:
@@ -364,7 +362,7 @@ class TreeProjector:
     def project_pairs(self, masks: Iterable[int]) -> dict[int, np.ndarray]:
         """Projects onto pairs of attributes, by mask.
 
-        Where many lie across the tree, onto all that do in two sweeps.
+        Where many lie across the tree, two sweeps give all that do.
         """
         apart: dict[int, list[int]] = {}
         for mask in masks:
@@ -373,23 +371,23 @@ class TreeProjector:
                 root = self.tree.roots[first]
                 if root == self.tree.roots[second]:
                     apart.setdefault(root, []).append(mask)
-        found: dict[int, np.ndarray] = {}
-        for root, own in sorted(apart.items()):
+        results: dict[int, np.ndarray] = {}
+        for root, pairs in sorted(apart.items()):
             nodes = [node for node in range(len(self.tree.cliques)) if self.tree.root_of[node] == root]
-            if len(own) >= _MANY_PAIRS and self._sweeps_pay(nodes, len(own)):
-                self._sweep(nodes, set(own), found)
-        return found
+            if len(pairs) >= _MANY_PAIRS and self._sweeps_pay(nodes, len(pairs)):
+                self._sweep(nodes, set(pairs), results)
+        return results
 
     def _sweeps_pay(self, nodes: list[int], pairs: int) -> bool:
-        """Tells whether `_sweep` has room and is faster.
+        """Tells whether `_sweep` has room and pays.
 
-        Than the pairs one by one.
+        It pays if it is faster than the pairs one by one.
         """
         tree, sizes = self.tree, self.axes.sizes
         cells = [self.axes.cells(link) for link in tree.separators]
         # From the leaves: values in each subtree, and what carrying them up costs.
-        own = {n: sum(sizes[rank] for rank in bits(tree.cliques[n] & ~tree.separators[n])) for n in nodes}
-        below, held, products = dict(own), 0, 0
+        new_values = {n: sum(sizes[rank] for rank in bits(tree.cliques[n] & ~tree.separators[n])) for n in nodes}
+        below, held, products = dict(new_values), 0, 0
         for node in reversed(nodes):
             below[node] += sum(below[child] for child in tree.children[node])
             held += below[node] * cells[node]
@@ -397,8 +395,8 @@ class TreeProjector:
         # From the root: values met before each node, and what carrying them down costs.
         met = {nodes[0]: 0}
         for node in nodes:
-            products += met[node] * cells[node] * own[node]
-            values, carried = met[node] + own[node], met[node] * cells[node]
+            products += met[node] * cells[node] * new_values[node]
+            values, carried = met[node] + new_values[node], met[node] * cells[node]
             for child in tree.children[node]:
                 met[child] = values
                 held += values * cells[child]
@@ -409,7 +407,7 @@ class TreeProjector:
     def _sweep(self, nodes: list[int], wanted: set[int], results: dict[int, np.ndarray]) -> None:
         """Puts the wanted pairs that no node holds into `results`.
 
-        Those of one tree.
+        All of them are of one tree.
 
         Node after node, parents first and each subtree as a whole, what was met before is known given the separator
         with the parent; with the node's own new attributes that gives all pairs of both kinds by one product. What was
@@ -426,7 +424,7 @@ class TreeProjector:
         below: dict[int, Conditionals] = {}  # what a subtree has, given its separator
         for node in reversed(nodes):
             to = tree.separators[node]
-            parts = [self._given(node, bits(new[node]), to)]
+            parts = [self._conditionals(node, bits(new[node]), to)]
             parts += [self._carried(below[child], node, tree.separators[child], to) for child in tree.children[node]]
             below[node] = Conditionals.joined(parts)
         # From the root: what was met before, given each separator, beside a node's new attributes.
@@ -438,20 +436,24 @@ class TreeProjector:
             link, parent = tree.separators[node], tree.parents[node]
             if parent >= 0:
                 over = tree.separators[parent]
-                parts = [self._given(parent, bits(tree.cliques[parent] & ~link), link)]
+                parts = [self._conditionals(parent, bits(tree.cliques[parent] & ~link), link)]
                 if met.ranks:
                     parts.append(self._carried(met, parent, over, link))
                 for other in tree.children[parent][:index]:
                     parts.append(self._carried(below[other], parent, tree.separators[other], link))
                 met = Conditionals.joined(parts)
-                self._found(node, met, bits(new[node]), link, wanted, results)
+                self._write_pairs(node, met, bits(new[node]), link, wanted, results)
             queue += [(child, met, place) for place, child in enumerate(tree.children[node])]
 
-    def _given(self, node: int, ranks: tuple[int, ...], condition: int) -> Conditionals:
-        """Attributes of a node given others of it."""
+    def _conditionals(self, node: int, ranks: tuple[int, ...], condition: int) -> Conditionals:
+        """Returns distributions of a node's attributes given others of it."""
         rows = [
-            _arranged(self.conditional(node, own, condition), own, (rank, *bits(condition)))
-            for rank, own in ((rank, condition | 1 << rank) for rank in ranks)
+            _arranged(
+                self.conditional(node, condition | 1 << rank, condition),
+                condition | 1 << rank,
+                (rank, *bits(condition)),
+            )
+            for rank in ranks
         ]
         cells = self.axes.cells(condition)
         return Conditionals(ranks, np.concatenate([np.zeros((0, cells)), *(row.reshape(-1, cells) for row in rows)]))
@@ -466,7 +468,7 @@ class TreeProjector:
         step[_cells_in(axes, both, condition), _cells_in(axes, both, to)] = self.conditional(node, both, to).ravel()
         return Conditionals(known.ranks, matmul(known.table[None], step[None])[0])
 
-    def _found(
+    def _write_pairs(
         self,
         node: int,
         met: Conditionals,
@@ -477,7 +479,7 @@ class TreeProjector:
     ) -> None:
         """Puts pairs of met and new attributes into `results`.
 
-        Those that are wanted, of a node's new attributes.
+        Only wanted pairs are written; the new attributes are those of one node.
         """
         sizes = self.axes.sizes
         tables = [_arranged(self.node_marginal(node, link | 1 << y), link | 1 << y, (*bits(link), y)) for y in new]
@@ -535,7 +537,7 @@ class TreeProjector:
     def _gather(self, table: np.ndarray, mask: int, query: int, columns: dict[int, np.ndarray]) -> np.ndarray:
         """Returns (m, ...) slices of a table over `mask`.
 
-        The query's attributes fixed at each cell, the others free.
+        The query's attributes are fixed at each cell, the others are free.
         """
         fixed = bits(mask & query)
         if not fixed:
@@ -547,9 +549,9 @@ class TreeProjector:
     def _assemble_at(
         self, node: int, part: int, query: int, condition: int, columns: dict[int, np.ndarray]
     ) -> np.ndarray:
-        """Returns P(part | given) at single cells of the query.
+        """Returns P(part | condition) at single cells of the query.
 
-        (m, free attributes of `condition`); the query's attributes are fixed at each cell.
+        The result is (m, free attributes of `condition`); the query's attributes are fixed at each cell.
         """
         plan = self.planner.assembly(node, part, condition)
         have = plan.have

@@ -17,7 +17,7 @@ _CHUNK_CELLS = 1 << 22
 def _cumulated(weights: np.ndarray) -> np.ndarray:
     """Returns (g, v) cumulated shares of each group's weights.
 
-    Of a group that underflowed to 0, those of the uniform one.
+    A group that underflowed to 0 has those of the uniform distribution.
     """
     cdf = np.cumsum(weights, axis=1)
     total = cdf[:, -1:]
@@ -28,7 +28,7 @@ def _cumulated(weights: np.ndarray) -> np.ndarray:
 def _rounded_values(probabilities: np.ndarray, counts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Returns each group's values as often as expected, up to rounding.
 
-    Group after group, values in ascending order.
+    They come group after group, in ascending order.
 
     Systematic rounding: value v of a group of n rows gets floor(n F(v) + u) - floor(n F(v-1) + u) rows. That is the
     floor or the ceiling of its expected count, and on average over u exactly that count.
@@ -94,7 +94,7 @@ def _group_of(rows: np.ndarray, sizes: tuple[int, ...], known: int) -> np.ndarra
 def shuffled_order(group: np.ndarray, shuffle: np.ndarray, groups: int) -> np.ndarray:
     """Sorts rows by group, and by `shuffle` within a group.
 
-    `np.lexsort((shuffle, group))`: equal ones as they come.
+    It is `np.lexsort((shuffle, group))`; equal rows keep their order.
 
     Five times as fast: the random numbers are sorted by the processor's vector instructions, which do not keep equal
     ones in order (they are looked for, and then sorted again), and the groups by radix, sixteen bits at a time.
@@ -117,7 +117,7 @@ def shuffled_order(group: np.ndarray, shuffle: np.ndarray, groups: int) -> np.nd
 def deal(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarray:
     """Deals each group's rounded expected counts to its rows.
 
-    (n,) values, in random order.
+    The result has (n,) values, in random order.
 
     Args:
         weights: (groups, v) non-negative weights of each group's values, not normalised.
@@ -150,7 +150,7 @@ def deal(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarra
 def deal_independently(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarray:
     """Draws each row's value in the proportions of its group.
 
-    (n,) values, each for itself; arguments as of `deal`.
+    The result has (n,) values, each drawn by itself. Arguments are those of `deal`.
 
     A value of weight exactly 0 is never drawn: u < 1 lies where the cumulative sum moves.
     """

@@ -48,7 +48,7 @@ from fedsyn.table.counting.sums import cost
 class Departure:
     """Noisy counts beside what independence would have there.
 
-    Of a partition of the rows, or a projection of such counts.
+    They are counts of a partition of the rows, or a projection of such counts.
 
     Attributes:
         independent: (k,) probabilities under p0; projected alike.
@@ -90,7 +90,7 @@ def released_shrinkage(departures: Iterable[Departure], total: float) -> float:
 def of_measurements(measurements: Iterable[Measurement], prior: Model) -> float:
     """Returns the shrinkage that measured marginals themselves tell.
 
-    Those of two or more attributes.
+    Only marginals of two or more attributes count.
     """
     departures = []
     for m in measurements:
@@ -111,9 +111,9 @@ _TINY = 1e-300
 def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str, tuple[Floats, float]]:
     """Returns each attribute's noisy counts, and their standard deviation.
 
-    From all cliques that hold it, by inverse variance.
+    All cliques that hold it count, by inverse variance.
 
-    Cliques that were measured in groups of cells say nothing of single values here, and residuals nothing at all.
+    Cliques that were measured in groups of cells tell nothing of single values here, and residuals nothing at all.
     """
     sums: dict[str, tuple[Floats, float]] = {}
     for m in measurements:
@@ -146,7 +146,7 @@ def least_shares(domain: Domain, measurements: Sequence[Measurement], total: flo
 def least_channel(before: Floats, after: Floats) -> Floats:
     """Returns the channel between distributions that moves least.
 
-    A (k, k) column-stochastic matrix.
+    It is a (k, k) column-stochastic matrix.
     """
     retained = np.divide(after, before, out=np.ones_like(before), where=before > after)
     lack = np.maximum(after - before, 0.0)
@@ -157,7 +157,7 @@ def least_channel(before: Floats, after: Floats) -> Floats:
 
 
 def smoothed(model: Model, shares: Mapping[str, float]) -> Model:
-    """The model after both rules.
+    """Returns the model after both rules.
 
     Args:
         model: of the fit, for n records.

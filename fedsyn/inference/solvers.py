@@ -1,6 +1,4 @@
-"""First-order solver of the estimation problem.
-
-In the geometry of the model's entropy.
+"""First-order solver of the estimation problem, in the entropy's geometry.
 
 Minimised is F(p) = f(p) + k KL(p || p0), f(p) = 1/2 ||r(p)||^2 with r(p) = s * (p - t): p the probabilities of all
 measured cells, t the measured ones, s = total / sigma, k the shrinkage and p0 a model to shrink towards, of potentials
@@ -152,7 +150,7 @@ class Problem:
     def residual(self, theta: np.ndarray) -> np.ndarray:
         """Returns the (m,) residuals of the model with these potentials.
 
-        One calibration.
+        It takes one calibration.
         """
         self.calibrator.theta[...] = theta
         self.calibrator.run()
@@ -179,7 +177,7 @@ class Problem:
     def step(self, theta: np.ndarray, residual: np.ndarray, length: float) -> np.ndarray:
         """Takes the proximal step from theta along the gradient.
 
-        Without shrinkage theta - length * gradient.
+        Without shrinkage this is theta - length * gradient.
         """
         out = self.gradient(residual)
         out *= -length
@@ -193,7 +191,7 @@ class Problem:
     def divergence(self) -> float:
         """Returns k KL(p || p0) of the last model.
 
-        The one that the last `residual` was of.
+        That is the model of the last `residual`.
         """
         if not self.shrinkage:
             return 0.0
@@ -204,7 +202,7 @@ class Problem:
     def curvature(self, theta: np.ndarray, residual: np.ndarray) -> float:
         """Returns the curvature of f along a very short step.
 
-        1 / (the longest sensible first step); 0 at a minimum.
+        It is 1 / (the longest sensible first step), and 0 at a minimum.
         """
         longest = float(self.scale.max(initial=0.0)) ** 2
         if longest == 0 or not dot(residual, residual) > 0:
@@ -218,7 +216,7 @@ class Problem:
     def is_explained(self, residual: np.ndarray) -> bool:
         """Tells whether noise alone would leave such residuals.
 
-        At the model they are of: Morozov's discrepancy principle.
+        They are compared at the model that they belong to (Morozov's discrepancy principle).
 
         The truth leaves n noisy cells a loss of n / 2. A fit leaves less: one half for each number that the
         measurements and not the prior decide. Of the cells whose fitted count is above its noise we count half: the
@@ -232,7 +230,7 @@ class Problem:
     def reached(self) -> np.ndarray | None:
         """Returns the last model's (n,) probabilities for `travelled`.
 
-        The model that the last `residual` was of; None where they are not needed.
+        That is the model of the last `residual`. The result is None where nobody needs it.
         """
         return self.calibrator.marginals.copy() if self.shrinkage and self.seen is not None else None
 
@@ -266,7 +264,7 @@ def _stalled(history: list[float], tolerance: float) -> bool:
 class MirrorDescent:
     """State of accelerated Bregman proximal gradient.
 
-    Models z, and the average x that carries the guarantee.
+    It holds the models z, and the average x that carries the guarantee.
 
     Args:
         problem: what is minimised.
@@ -326,7 +324,7 @@ class MirrorDescent:
     def _next_weight(self) -> float:
         """Returns the weight w of the new z in x.
 
-        From (1 - w) / (w^2 curvature) = 1 / (previous weight^2 previous curvature).
+        It solves (1 - w) / (w^2 curvature) = 1 / (previous weight^2 previous curvature).
         """
         if not self.previous:
             return 1.0
@@ -388,11 +386,11 @@ class MirrorDescent:
 def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
     """Accelerated Bregman proximal gradient with adaptive step and restart.
 
-    Hanzely, Richtarik & Xiao 2021, Algorithm 2 (ABPG with gain adaption, triangle scaling exponent 2), in the geometry
-    of the joint distribution's entropy; with that exponent it is the method of Auslender & Teboulle 2006. The average x
-    has no potentials on the measured cliques, so the result is the best model z, and the last few iterations are plain
-    steps that bring z close to x's loss. A step is accepted by the curvature met on it, which for a quadratic loss is
-    the usual upper bound without its cancellation. Momentum restarts when f(x) rises.
+    See Hanzely, Richtarik & Xiao 2021, Algorithm 2 (ABPG with gain adaption, triangle scaling exponent 2), in the
+    geometry of the joint distribution's entropy; with that exponent it is the method of Auslender & Teboulle 2006. The
+    average x has no potentials on the measured cliques, so the result is the best model z, and the last few iterations
+    are plain steps that bring z close to x's loss. A step is accepted by the curvature met on it, which for a quadratic
+    loss is the usual upper bound without its cancellation. Momentum restarts when f(x) rises.
     """
     state = MirrorDescent(problem, theta)
     history = [state.loss_x]

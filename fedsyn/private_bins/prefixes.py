@@ -85,7 +85,7 @@ class PrefixTree:
         Args:
             counts: (alive * 257,).
             sigma: of their noise.
-            cells: cells of the whole level, all columns together.
+            cells: of the whole level, all columns together.
             false_alarm: of the whole level.
         """
         least = threshold(sigma, cells, false_alarm)

@@ -120,7 +120,7 @@ class PrivateColumns:
     def check_cuts(self, cells: Allotment, cuts: Sequence[Sequence[int]]) -> None:
         """Raises ValueError unless `cuts` are edges of those grids.
 
-        None where bins are not found, and no more than wanted.
+        There are none where bins are not found, and no more than wanted.
         """
         _require_one_each(cuts, self.ranges, "bounds or bins are")
         for column, counts, chosen in zip(self.ranges, cells, cuts, strict=True):
@@ -139,7 +139,7 @@ class PrivateColumns:
     def check_categories(self, categories: Sequence[Sequence[str]]) -> None:
         """Raises ValueError unless categories are words that the schema allows.
 
-        As many, as long and as different as it says.
+        It bounds their number and their length, and wants them to differ.
         """
         _require_one_each(categories, self.texts, "categories are")
         for column, words in zip(self.texts, categories, strict=True):
@@ -209,7 +209,7 @@ def _require_one_each(lists: Sequence[Any], columns: Sequence[Any], what: str) -
 def _public(column: BinnedColumn, wanted: OpenRange) -> tuple[float | None, float | None]:
     """Returns the public bounds.
 
-    The schema's own, or those of everything that such a column can hold.
+    They are the schema's, or those of everything that such a column can hold.
     """
     (low, high), (least, most) = column.span, column.reach
     return (least if wanted.lower else low), (most if wanted.upper else high)

@@ -79,7 +79,7 @@ def universe(whole: bool, lower: float | None, upper: float | None, middle: floa
 def places(edges: Floats, numbers: Floats) -> Integers:
     """Returns the cell of each number, (m,).
 
-    The nearest one for what lies beyond; missing numbers are left out.
+    A number beyond all cells gets the nearest one; missing numbers are left out.
     """
     known = numbers[~np.isnan(numbers)]
     cells: npt.NDArray[Any] = np.searchsorted(edges[1:-1], known, side="right")
@@ -153,7 +153,7 @@ def grid(edges: tuple[float, ...], cells: tuple[int, ...], whole: bool) -> tuple
 
     Each bucket of the universe is divided into its number of equal cells.
 
-    Whole numbers into parts whose numbers of numbers differ by at most one.
+    Whole numbers are divided so that the parts' numbers of values differ by at most one.
 
     >>> grid((0.0, 1.0, 2.0, 4.0, 8.0), (0, 1, 2, 2), True)
     (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
@@ -174,7 +174,7 @@ def grid(edges: tuple[float, ...], cells: tuple[int, ...], whole: bool) -> tuple
 def divisible(edges: tuple[float, ...], cells: Sequence[int], whole: bool) -> bool:
     """Returns whether such an allotment makes a grid.
 
-    Neighbouring buckets with cells, not too many, and none of them empty.
+    Buckets with cells must be neighbours, not too many, and no cell may be empty.
     """
     used = [i for i, n in enumerate(cells) if n > 0]
     if len(cells) != len(edges) - 1 or min(cells, default=-1) < 0 or not used or sum(cells) > MOST_CELLS:
@@ -189,7 +189,7 @@ def divisible(edges: tuple[float, ...], cells: Sequence[int], whole: bool) -> bo
 def tree(cells: int) -> Hierarchy:
     """Returns the tree of blocks that a grid is counted in.
 
-    Blocks of 4, 16, 64, ... cells, every width with the same noise.
+    There are blocks of 4, 16, 64, ... cells, every width with the same noise.
     """
     widths = [1]
     while widths[-1] * _BRANCHES < cells:
@@ -200,7 +200,7 @@ def tree(cells: int) -> Hierarchy:
 def range_noise(tree: Hierarchy, sigma: float) -> float:
     """Returns a bound on the standard deviation of any range's rows.
 
-    By least squares over a `tree` with noise sigma.
+    The rows come from least squares over a `tree` with noise sigma.
 
     sigma times the root of twice the number of widths, at least 2 sigma
     (tests/unit/private_bins/test_private_columns.py compares with the exact covariance).
@@ -233,7 +233,7 @@ class NoisyGrid:
     def least(self, cells: npt.ArrayLike) -> Floats:
         """Returns the rows that stand out in a range of `cells` cells.
 
-        Two standard deviations.
+        It is two standard deviations.
 
         A bin too many costs a little accuracy, and no privacy: these are released values.
         """
@@ -244,7 +244,7 @@ class NoisyGrid:
 def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> list[int]:
     """Returns indices of the grid's edges that become bin edges.
 
-    Ascending, for at most `most` bins.
+    They ascend, and make at most `most` bins.
 
     1. A cell with a bin's share of the rows, one in `most`, that stands out of all cells' noise (`threshold`) is a bin
        of its own: an atom (a zero that stands for "no"), or as much as the grid can tell.
@@ -262,6 +262,7 @@ def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> lis
         trim_low, trim_high: whether the range may end before the grid does, on that side.
     """
     start, end = _outermost(cells, trim_low, trim_high)
+    # 1. Atoms are bins of their own; the rest lies between them.
     heavy = max(cells.mass(start, end) / most, threshold(cells.sigma, end - start))
     parts: list[tuple[int, int]] = []
     begin = start
@@ -274,6 +275,7 @@ def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> lis
     if begin < end:
         parts.append((begin, end))
     parts = _joined(cells, parts, most)
+    # 2. and 3. Cut where it gains most: by medians up to half of the bins, then by width.
     for half, cut in (((most + 1) // 2, _median), (most, _best)):
         while len(parts) < half:
             offers = [(gain, at, place) for place, part in enumerate(parts) for gain, at in [cut(cells, *part)]]
@@ -288,7 +290,7 @@ def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> lis
 def _outermost(cells: NoisyGrid, trim_low: bool, trim_high: bool) -> tuple[int, int]:
     """Returns the range without ends that hold only noise.
 
-    More than the noise of a range is data: a long tail.
+    An end with more rows than the noise of its range is data: a long tail.
     """
     total = len(cells.counts)
     least = np.minimum(cells.least(np.arange(1, total + 1)), cells.noise)
@@ -310,7 +312,7 @@ def _joined(cells: NoisyGrid, parts: list[tuple[int, int]], most: int) -> list[t
 def _median(cells: NoisyGrid, start: int, end: int) -> tuple[float, int]:
     """Returns (rows of the part, its cut into halves of equal mass).
 
-    No gain where a half would not stand out.
+    There is no gain where a half would not stand out.
     """
     if end - start < 2:
         return 0.0, start

@@ -1,4 +1,1 @@
-"""Selection of cliques.
-
-Views of marginals, AIM's scores, sketches, InDif, annealing.
-"""
+"""Scores, sketches and plans that select the cliques to measure."""

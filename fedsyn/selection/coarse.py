@@ -34,7 +34,7 @@ Packed = tuple[str, tuple[int, ...], bytes]
 def group_counts(domain: Domain, clique: Clique, width: int) -> tuple[int, ...]:
     """Returns groups per attribute whose product is at most `width`.
 
-    The smallest number grows first, and none beyond the attribute's values.
+    The smallest number grows first; none exceeds the attribute's number of values.
     """
     return _group_counts(domain.shape_of(clique), width)
 
@@ -98,7 +98,7 @@ def grouping_of(
 ) -> dict[tuple[str, int], Integers]:
     """Returns the groups of values that sketches of some cliques need.
 
-    (attribute, number of groups) -> group of each value.
+    It maps (attribute, number of groups) to the group of each value.
 
     Groups are of neighbours: by their codes where these have an order, else by their scores or, without any, from the
     likeliest value to the rarest. The order in which unordered values are listed changes nothing.
@@ -123,7 +123,7 @@ def grouping_of(
 def has_order(domain: Domain, name: str) -> bool:
     """Tells whether neighbouring codes of an attribute are alike.
 
-    Bins of numbers are, ordered categories, and two values.
+    Bins of numbers are, and so are ordered categories and two values.
     """
     return domain[name] < 3 or domain.ordered.get(name, 0) > 2
 
@@ -131,7 +131,7 @@ def has_order(domain: Domain, name: str) -> bool:
 def grouping_keys(domain: Domain, cliques: Sequence[Clique], width: int) -> list[tuple[str, int]]:
     """Returns the (attribute, number of groups) that sketches of cliques need.
 
-    In the order of their first use.
+    They come in the order of their first use.
     """
     return list(dict.fromkeys(key for q in cliques for key in zip(q, group_counts(domain, q, width), strict=True)))
 
@@ -204,7 +204,7 @@ Number = TypeVar("Number", np.int64, np.float64)
 def best_cells(distance: float, sigma: float) -> float:
     """Returns the number of cells with the least expected error.
 
-    k, of a coarse pair; it may be below 1.
+    This is k of a coarse pair, and may be below 1.
 
     Noise costs an L1 error of sqrt(2/pi) sigma k. What k cells leave unseen of a dependence that is smooth on both
     axes falls with the width of a cell, as k^(-1/2): all of it, `distance`, at k = 1. The sum is least at
@@ -258,7 +258,7 @@ class CoarseMarginals:
     ) -> CoarseMarginals:
         """Forms groups of about equal mass, about `cells` cells a clique.
 
-        Single values where there is room.
+        Where there is room, each value is a group.
 
         Only values that have an order are put together, in two groups of each attribute at least.
 
@@ -280,7 +280,7 @@ class CoarseMarginals:
     def pack(self) -> npt.NDArray[np.unsignedinteger]:
         """Returns all groups as one array for a message.
 
-        Two bytes each where that is enough.
+        Each takes two bytes where that is enough.
         """
         most = max((count for shape in self.shapes for count in shape), default=0)
         dtype = np.uint16 if most <= 2**16 else np.uint32
@@ -319,7 +319,7 @@ class CoarseMarginals:
     def positions(self, codes: Codes) -> Integers:
         """Returns the cell of each row in the concatenated coarse marginals.
 
-        (m, n), for (n, d) codes.
+        They are (m, n), for (n, d) codes.
         """
         out, start = np.empty((len(self.cliques), len(codes)), np.int64), 0
         for i, (clique, groups, shape) in enumerate(zip(self.cliques, self.groups, self.shapes, strict=True)):
@@ -343,7 +343,7 @@ class CoarseMarginals:
     def departure(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Departure:
         """Returns coarse marginal i beside its values under independence.
 
-        Arguments as of `expanded`.
+        Arguments are those of `expanded`.
         """
         independent = np.ones(())
         for name, group, count in zip(self.cliques[i], self.groups[i], self.shapes[i], strict=True):
@@ -353,7 +353,7 @@ class CoarseMarginals:
         return Departure(independent.ravel(), np.asarray(values, np.float64).ravel(), sigma)
 
     def expanded(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Measurement:
-        """Coarse marginal i as a measurement of cells.
+        """Returns coarse marginal i as a measurement of cells.
 
         A fit takes one sigma for all cells of a measurement. Spread over a group's cells in the proportions w, an error
         of one group costs the loss sum(w^2) / sigma_cells^2 where it should cost 1 / sigma^2: sigma_cells is sigma
@@ -397,7 +397,7 @@ def _shared(
 def _counts(domain: Domain, clique: Clique, cells: int) -> tuple[int, ...]:
     """Returns the number of groups of each attribute.
 
-    All values of an attribute without an order; the others share the rest.
+    An attribute without an order gets all its values; the others share the rest.
     """
     ordered = tuple(name for name in clique if domain.ordered.get(name, 0) > 2)
     room = cells // math.prod(domain[name] for name in clique if name not in ordered)

@@ -56,16 +56,16 @@ class Cuts:
     @classmethod
     def of(cls, mass: npt.ArrayLike, places: npt.ArrayLike) -> Cuts:
         """Masses need not be normalised, nor places be without gaps."""
-        given, own = np.maximum(np.asarray(mass, np.float64), 0.0) + 1e-12, np.asarray(places, np.int64)
-        found = np.full(len(own), -1)
-        found[own >= 0] = np.unique(own[own >= 0], return_inverse=True)[1]
-        return cls(given / given.sum(), found)
+        masses, positions = np.maximum(np.asarray(mass, np.float64), 0.0) + 1e-12, np.asarray(places, np.int64)
+        ranks = np.full(len(positions), -1)
+        ranks[positions >= 0] = np.unique(positions[positions >= 0], return_inverse=True)[1]
+        return cls(masses / masses.sum(), ranks)
 
     @property
     def share(self) -> Floats:
         """Each value's share of its place's probability, (values,).
 
-        For a value without a place, its probability.
+        A value without a place has its probability.
         """
         placed = self.places >= 0
         whole = np.bincount(self.places[placed], self.mass[placed])
@@ -75,7 +75,7 @@ class Cuts:
     def edges(self) -> Floats:
         """Scores between neighbouring places, (places - 1,).
 
-        Among the values that have a place.
+        Only values that have a place count.
         """
         placed = self.places >= 0
         within = np.bincount(self.places[placed], self.mass[placed])
@@ -89,7 +89,7 @@ class Cuts:
     def spread(self, of_places: Floats) -> Floats:
         """Spreads numbers of places over their values.
 
-        (places, ...) -> (values, ...); 0 for a value without a place.
+        It turns (places, ...) into (values, ...); a value without a place has 0.
         """
         weight = np.where(self.places >= 0, self.share * self.placed, 0.0)
         return np.asarray(of_places[self.places] * weight.reshape(-1, *[1] * (of_places.ndim - 1)))
@@ -97,7 +97,7 @@ class Cuts:
     def given(self, loading: float | Floats, z: Floats) -> Floats:
         """Returns (values, len(z)) probabilities given the factor.
 
-        `loading`: one, or one for each z.
+        `loading` is one number, or one for each z.
         """
         below = ndtr((self.edges[:, None] - loading * z) / np.sqrt(1.0 - loading**2))
         bounds = np.vstack([np.zeros((1, len(z))), below, np.ones((1, len(z)))])
@@ -106,7 +106,7 @@ class Cuts:
     def moments(self, most: int) -> Floats:
         """Returns each value's first normalised Hermite moments of the score.
 
-        (values, most): the integrals of He_k phi / sqrt(k!).
+        They are (values, most), the integrals of He_k phi / sqrt(k!).
 
         P(a, b) of two columns with correlation r is the sum over k of r^k times the products (Mehler's formula), from
         k = 0, where they are the masses.
@@ -114,12 +114,12 @@ class Cuts:
         edges = self.edges
         density = np.exp(-(edges**2) / 2.0) / np.sqrt(2.0 * np.pi)
         now, before = np.ones_like(edges), np.zeros_like(edges)
-        found = np.empty((len(edges) + 1, most))
+        integrals = np.empty((len(edges) + 1, most))
         for k in range(1, most + 1):
             at = np.concatenate([[0.0], now * density, [0.0]]) / np.sqrt(k)
-            found[:, k - 1] = at[:-1] - at[1:]
+            integrals[:, k - 1] = at[:-1] - at[1:]
             now, before = (edges * now - np.sqrt(k - 1.0) * before) / np.sqrt(k), now
-        return self.spread(found)
+        return self.spread(integrals)
 
 
 def factor_model(
@@ -215,7 +215,7 @@ def scores(pairs: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: S
     score.
 
     Args:
-        pairs: pairs.
+        pairs: as sketched.
         cuts: of the attributes that have an order.
         unordered: those that have none.
     """
@@ -260,7 +260,7 @@ class _Whole:
         sizes = {name: size if name in unordered else 1 for name, size in finest.items()}
         ends = np.cumsum([0, *sizes.values()])
         self.groups = {name: seen[name, size] for name, size in finest.items() if name in unordered}
-        self.places = {name: slice(*own) for name, own in zip(sizes, pairwise(ends), strict=True)}
+        self.places = {name: slice(*bounds) for name, bounds in zip(sizes, pairwise(ends), strict=True)}
         self.dimensions = int(ends[-1]) - len(self.groups)  # groups' counts beyond independence add up to 0
         # What turns a pair's counts into its block of the matrix.
         directions = {
@@ -280,7 +280,7 @@ class _Whole:
 def _shared(mass: Floats, groups: Codes, finest: Codes) -> Floats:
     """Returns weights that divide groups' counts among the finest groups.
 
-    (groups, finest groups), by their mass.
+    The result is (groups, finest groups), by their mass.
     """
     both = np.zeros((int(groups.max()) + 1, int(finest.max()) + 1))
     np.add.at(both, (groups, finest), mass)
@@ -290,7 +290,7 @@ def _shared(mass: Floats, groups: Codes, finest: Codes) -> Floats:
 def _direction(cuts: Cuts, groups: Codes, size: int) -> Floats:
     """Returns the unit vector along which a weak correlation shows.
 
-    (size,), in groups' counts beyond independence.
+    It is (size,), in groups' counts beyond independence.
     """
     first = np.bincount(groups, cuts.moments(1)[:, 0], size)
     return np.asarray(first / max(float(np.linalg.norm(first)), 1e-12))
@@ -361,17 +361,17 @@ def correlations(pairs: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: 
 def _solved(series: Floats, seen: Floats) -> tuple[Floats, Floats]:
     """Solves each series for the value that was seen.
 
-    (m,) arguments, or the nearest end, by bisection; and (m,) slopes there.
+    Returns (m,) arguments by bisection, or the nearest end, and (m,) slopes there.
     """
     low, high = np.full(len(seen), -_LARGEST), np.full(len(seen), _LARGEST)
     for _ in range(30):
         middle = (low + high) / 2.0
         over = _horner(series, middle) * middle > seen
         low, high = np.where(over, low, middle), np.where(over, middle, high)
-    found = (low + high) / 2.0
-    slopes = _horner(series * np.arange(1, series.shape[1] + 1), found)
+    roots = (low + high) / 2.0
+    slopes = _horner(series * np.arange(1, series.shape[1] + 1), roots)
     shows = series[:, 0] > 1e-9  # of a value without neighbours nothing is read
-    return np.where(shows, found, 0.0), np.where(shows, np.maximum(slopes, 0.5 * series[:, 0]), 0.0)
+    return np.where(shows, roots, 0.0), np.where(shows, np.maximum(slopes, 0.5 * series[:, 0]), 0.0)
 
 
 def _horner(series: Floats, at: Floats) -> Floats:
@@ -385,22 +385,22 @@ def _horner(series: Floats, at: Floats) -> Floats:
 def factors(known: Correlations) -> list[dict[str, float]]:
     """Returns the loadings of each factor that shows, the strongest first.
 
-    Three at most; no attribute is in two.
+    There are three at most, and no attribute is in two.
 
     An attribute joins a factor if its loading is more than two standard deviations, and 0.1; the next factor is looked
     for among those that joined none.
     """
-    found, names = list[dict[str, float]](), list(known.names)
-    while len(names) > 2 and len(found) < MOST_FACTORS and (own := one_factor(known.among(names))):
-        found.append(own)
-        names = [name for name in names if name not in own]
-    return found
+    loadings, names = list[dict[str, float]](), list(known.names)
+    while len(names) > 2 and len(loadings) < MOST_FACTORS and (factor := one_factor(known.among(names))):
+        loadings.append(factor)
+        names = [name for name in names if name not in factor]
+    return loadings
 
 
 def one_factor(known: Correlations) -> dict[str, float]:
     """Returns attribute -> loading of the factor that shows.
 
-    Empty if noise alone could show it.
+    It is empty if noise alone could show it.
 
     Least squares of l_a l_b to the correlations, weighted by their precision. If there were no correlation at all,
     the standardised ones were noise of variance 1, whose top eigenvalue exceeds 2 sqrt(d) by more than 0.98 d^(-1/6) in
@@ -423,13 +423,13 @@ def one_factor(known: Correlations) -> dict[str, float]:
     if shown.sum() < 3:
         return {}
     shrunk = loadings * (1.0 - variance / np.where(shown, loadings**2, np.inf))
-    return {name: float(candidate) for name, candidate, kept in zip(known.names, shrunk, shown, strict=True) if kept}
+    return {name: float(loading) for name, loading, shows in zip(known.names, shrunk, shown, strict=True) if shows}
 
 
 def _least_squares(known: Correlations, start: Floats) -> Floats:
     """Returns (d,) loadings whose products are nearest to the correlations.
 
-    Improved one after the other, from a start of any scale.
+    They are improved one after the other, from a start of any scale.
     """
     weights, values = known.precision, known.values
     products = np.multiply.outer(start, start)

@@ -1,6 +1,4 @@
-"""InDif: a pair's distance from independence.
-
-Estimated from noisy, projected marginals.
+"""InDif, a pair's distance from independence, from noisy projected marginals.
 
 Li et al. 2026, "HeteroFedSyn", Algorithms 1 and 2, Theorem 5, after Zhang et al. 2021, "PrivSyn". All parties form
 the same projection matrices from a public seed; a client sums its exact counts times an INTEGER matrix, so that secure
@@ -90,9 +88,9 @@ class Projection:
         return np.asarray(np.int8(1) - np.int8(2) * bits.astype(np.int8))
 
     def squared_sensitivity(self, domain: Domain, pair: Clique) -> int:
-        """Returns the squared L2 sensitivity of one pair's integers.
+        """Squared L2 sensitivity of one pair's integers (Theorem 4, for counts).
 
-        One row of the table adds one row of k signs (Theorem 4 for counts).
+        One row of the table adds one row of k signs.
         """
         return self.size
 
@@ -108,9 +106,9 @@ class Projection:
         return 1.0
 
     def apply(self, codes: Codes, domain: Domain, pairs: Sequence[Clique]) -> list[Integers]:
-        """Returns exact projections of a table: M_ab G_ab of every pair.
+        """Returns a table's exact integers (Algorithm 1, lines 2 and 4).
 
-        Algorithm 1, lines 2 and 4, before the noise.
+        They are M_ab G_ab of every pair, before the noise.
         """
         marginals = count_sparse_many(codes, domain, pairs)
         return [
@@ -129,7 +127,7 @@ class Projection:
     ) -> tuple[Floats, tuple[float, float, float]]:
         """Projects a product of marginals, and returns its noise's factors.
 
-        (k,) (a x b) P, and the squares that its noise goes with: sum_j ||a P_j||^2, sum_j ||P_j b||^2, ||P||_F^2.
+        The projection is (k,) (a x b) P; its noise goes with the squares sum_j ||a P_j||^2, sum_j ||P_j b||^2 and ||P||_F^2.
         """
         table = self.matrix(domain, pair).astype(np.float64).reshape(*domain.shape_of(pair), -1) / self.unit
         by_a, by_b = np.einsum("i,ijk->jk", a, table), np.einsum("j,ijk->ik", b, table)
@@ -144,7 +142,7 @@ def _matrix(projection: Projection, pair: Clique, shape: tuple[int, int]) -> npt
 def splitmix64(key: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Returns 64 pseudo-random bits for each counter.
 
-    The counter-th output of splitmix64 started at `key`.
+    They are the counter-th output of splitmix64 started at `key`.
     """
     z = np.uint64(key) + (counters + np.uint64(1)) * _GAMMA  # wraps modulo 2^64, as it should
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -155,7 +153,7 @@ def splitmix64(key: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.uin
 def clique_key(seed: int, clique: Clique) -> int:
     """Returns the 64-bit key of a clique's bits.
 
-    A hash of the seed and the attributes' names, the same on every party.
+    It is a hash of the seed and the attributes' names, the same on every party.
     """
     text = json.dumps([seed, list(clique)], separators=(",", ":"))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
@@ -179,7 +177,7 @@ def sign_bits(key: int, cells: npt.NDArray[np.uint64], k: int) -> npt.NDArray[np
 class Noisy:
     """A noisy vector of proportions.
 
-    A marginal or its projection, divided by the number of records.
+    It is a marginal or its projection, divided by the number of records.
 
     Attributes:
         values: the vector.
@@ -191,9 +189,9 @@ class Noisy:
 
 
 def indif_squared(domain: Domain, pair: Clique, projected: Noisy, a: Noisy, b: Noisy, projection: Projection) -> float:
-    """Returns an unbiased estimate of InDif2^2, in squared proportions.
+    """Returns an unbiased estimate of InDif2^2, in squared proportions (Algorithm 2).
 
-    ||M_ab - M_a x M_b||_2^2 (Algorithm 2, line 4).
+    InDif2^2 is ||M_ab - M_a x M_b||_2^2; this is line 4 of the algorithm.
 
     With independent noise on z, p_a, p_b of standard deviations t, s_a, s_b, and P_j the j-th column of P as a table,
 
@@ -221,9 +219,9 @@ def square(values: Floats) -> float:
 
 
 def distance_squared(domain: Domain, pair: Clique, projected: Noisy, table: Floats, projection: Projection) -> float:
-    """Returns an unbiased estimate of ||M_ab - table||_2^2.
+    """Returns an unbiased estimate of ||M_ab - table||_2^2 for fixed proportions.
 
-    For a fixed table of proportions (Algorithm 4, line 3, debiased).
+    This is Algorithm 4, line 3, debiased.
     """
     return squared_distance(projected.values - projection.of_table(domain, pair, table), projected.sigma)
 
@@ -239,7 +237,7 @@ def root(squared: Floats) -> Floats:
 def indif(joint: Codes) -> float:
     """Returns PrivSyn's InDif of one pair, in records.
 
-    ||M_ab - M_a x M_b / n||_1.
+    It is ||M_ab - M_a x M_b / n||_1.
 
     Sensitivity 4 (Zhang et al. 2021): with p, r the proportions of the two attributes, a row (x, y) added to n others
     moves the difference by n/(n+1) (e_x - p) x (e_y - r), whose L1 norm is n/(n+1) * 2(1 - p_x) * 2(1 - r_y) < 4.
@@ -259,7 +257,7 @@ def indif(joint: Codes) -> float:
 def expected_l2(cells: Floats) -> Floats:
     """Returns E||g||_2 of standard normal vectors of these lengths.
 
-    sqrt(2) Gamma((m+1)/2) / Gamma(m/2), about sqrt(m).
+    It is sqrt(2) Gamma((m+1)/2) / Gamma(m/2), about sqrt(m).
     """
     return np.asarray(np.sqrt(2.0) * np.exp(gammaln((cells + 1.0) / 2.0) - gammaln(cells / 2.0)))
 

@@ -1,6 +1,4 @@
-"""Planning: the next measurements, and their shares of the budget.
-
-Predicted errors for the whole plan, from released values.
+"""Plans the next measurements and their budget by predicted errors.
 
 The error of a query of the workload is made of parts, one for each clique inside it: what the model misses there
 (estimated from sketches), and for one attribute the noise of its marginal. Parts add up like orthogonal vectors.
@@ -51,7 +49,7 @@ def shrunk(squared: Floats, spread: Floats) -> Floats:
 def above_floors(shares: Floats, floors: Floats, budget: float) -> Floats:
     """Returns the (m,) additions that make sums proportional to `shares`.
 
-    Wherever a share exceeds its floor.
+    They are proportional wherever a share exceeds its floor.
 
     Args:
         shares: (m,) positive, or 0 of what needs nothing.
@@ -72,7 +70,7 @@ def above_floors(shares: Floats, floors: Floats, budget: float) -> Floats:
 class ModelErrors:
     """Estimated errors of the model before a round.
 
-    L1 norms, in records.
+    They are L1 norms, in records.
 
     Attributes:
         parts: (m,) squared error of each candidate beyond that of its parts: of one attribute the noise of its
@@ -103,7 +101,7 @@ class ModelErrors:
     def cost(self, i: int) -> float:
         """Returns the mu^2 that a precision of 1 costs for a candidate.
 
-        As it is measured.
+        It is the cost of the way in which the candidate is measured.
         """
         if self.costs is None:
             return 1.0
@@ -114,7 +112,7 @@ class ModelErrors:
     def paid(self) -> float:
         """Budget of all measurements so far, as mu^2.
 
-        Had each been made as it would be now.
+        Each counts as if it were made as it would be now.
         """
         return sum(known * self.cost(i) for i, known in self.noisy.items())
 
@@ -145,7 +143,7 @@ class TreeRoom(Protocol):
     def lacking(self, which: Integers) -> Flags:
         """Marks the candidates it is known to refuse.
 
-        As far as it tells at once.
+        It marks only those for which it tells at once.
         """
 
 
@@ -196,7 +194,7 @@ class Planner:
     def asked(self) -> Floats:
         """Weight of the queries that hold each candidate, (m,).
 
-        As many bear the noise of its measurement.
+        All of these bear the noise of its measurement.
         """
         return self._per_candidate(self.weights[self._query])
 
@@ -211,18 +209,18 @@ class Planner:
     def removed(self, parts: Floats) -> Floats:
         """Returns (m,) reductions of the weighted error.
 
-        How much less all queries' errors are without the parts of each candidate.
+        They say how much smaller all queries' errors are without the parts of each candidate.
         """
-        own = self.inside(np.where(self.single, 0.0, parts))
-        return self._per_candidate(self._gain(self.inside(parts)[self.queries], own, slice(None)))
+        covered = self.inside(np.where(self.single, 0.0, parts))
+        return self._per_candidate(self._gain(self.inside(parts)[self.queries], covered, slice(None)))
 
-    def _gain(self, base: Floats, removed: Floats, entries: Any) -> Floats:
+    def _gain(self, base: Floats, covered: Floats, entries: Any) -> Floats:
         """Returns what candidates take away from the queries that hold them.
 
-        `entries`: some of the pairs (candidate, query).
+        `entries` are some of the pairs (candidate, query).
         """
         query, candidate = self._query[entries], self._candidate[entries]
-        left = np.sqrt(np.maximum(base[query] - removed[candidate], 0.0))
+        left = np.sqrt(np.maximum(base[query] - covered[candidate], 0.0))
         return np.asarray(self.weights[query] * (np.sqrt(base[query]) - left))
 
     def share(self, i: int, errors: ModelErrors) -> float:
@@ -251,7 +249,7 @@ class Planner:
     ) -> tuple[Floats, Integers, Floats]:
         """Returns what measuring some candidates gains beyond its noise.
 
-        Each at the best step of its ladder.
+        Each is measured at the best step of its ladder.
 
         Args:
             which: (k,) candidates.
@@ -293,7 +291,7 @@ class Planner:
     ) -> MeasurementPlan:
         """Plans the most useful cliques, in order, while they gain.
 
-        None where noise would do more harm than good.
+        The plan is empty where noise would do more harm than good.
 
         The noise of all measurements together is (sum of shares)^(3/2) / sqrt(budget): a clique adds to it what it
         takes away from the others. The supports, which take long to compute for large cliques, are asked for those
@@ -315,19 +313,19 @@ class Planner:
         open_ = np.zeros(len(parts), bool)
         open_[list(eligible)] = True
         total = sum(self.share(i, errors) for i in errors.noisy)
-        search, full, told = _Search(self, errors, parts, open_, cells, budget), False, False
-        while (found := search.best(total)) is not None:
-            clique, step = found
+        search, full, closed = _Search(self, errors, parts, open_, cells, budget), False, False
+        while (offer := search.best(total)) is not None:
+            clique, step = offer
             open_[clique] = False
             # No room: leave out all candidates that are known to lack it, too.
             if not room.take(clique):
-                if not told:  # the tree is as it was when it told last
+                if not closed:  # since the tree changed last
                     left = np.flatnonzero(open_)
                     search.close(left[room.lacking(left)])
-                full = told = True
+                full = closed = True
                 continue
             # Take it, on the step of its ladder that gains most.
-            told = False
+            closed = False
             chosen.append(clique)
             unseen = 0.0
             if errors.ladder is not None and step + 1 < len(errors.ladder(clique).unseen):
@@ -346,7 +344,7 @@ class Planner:
     def precisions(self, errors: ModelErrors, chosen: Sequence[int], left: float) -> dict[int, float]:
         """Returns mu^2 for each new and each measured clique.
 
-        One-way marginals too; it is all that is left.
+        One-way marginals have theirs, too. It is all that is left of the budget.
         """
         new = set(chosen)
         every = [*chosen, *(i for i in errors.noisy if i not in new)]
@@ -370,14 +368,14 @@ class Positions:
 
     def of(self, which: Iterable[int]) -> Integers:
         """The positions of some ids, one id after the other."""
-        found = [self._order[self._ends[i] : self._ends[i + 1]] for i in which]
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+        runs = [self._order[self._ends[i] : self._ends[i + 1]] for i in which]
+        return np.concatenate(runs) if runs else np.zeros(0, np.int64)
 
 
 class OfferTerms:
     """Terms of one round's offers, beside gain and distance.
 
-    A row for each candidate that was asked for.
+    There is a row for each candidate that was asked for.
 
     Attributes:
         cells: (m,) that carry each candidate.
@@ -397,8 +395,8 @@ class OfferTerms:
         self.steps = np.zeros((m, 0), bool)
 
     def are_of(self, errors: ModelErrors) -> bool:
-        own = self._errors
-        return own.support is errors.support and own.ladder is errors.ladder and own.costs is errors.costs
+        current = self._errors
+        return current.support is errors.support and current.ladder is errors.ladder and current.costs is errors.costs
 
     def add(self, which: Integers) -> None:
         """Computes the rows of these candidates that are not there yet."""
@@ -413,10 +411,10 @@ class OfferTerms:
             carried, unseen, costs = cells, 0.0 * one, one if errors.costs is None else errors.costs[new]
         else:
             ladders = [errors.ladder(int(i)) for i in new]
-            lengths = np.array([len(own.carried) for own in ladders])
+            lengths = np.array([len(ladder.carried) for ladder in ladders])
             carried, unseen, costs = (
                 np.concatenate(part)
-                for part in zip(*((own.carried, own.unseen, own.costs) for own in ladders), strict=True)
+                for part in zip(*((ladder.carried, ladder.unseen, ladder.costs) for ladder in ladders), strict=True)
             )
         # Room for the longest ladder.
         more = int(lengths.max()) - self.steps.shape[1]
@@ -492,7 +490,7 @@ class _Search:
     def best(self, total: float) -> tuple[int, int] | None:
         """Returns the best candidate for its room, and its step.
 
-        Beside a total of shares; None where no candidate offers anything.
+        Offers are judged beside a total of shares. The result is None where no candidate offers anything.
 
         It is returned once, as are those after it as long as nothing changes.
         """
@@ -542,13 +540,13 @@ class _Search:
         )
         # Queue those that offer anything, by offer and gain for their room.
         room = self.room[which]
-        found = zip((offers / room).tolist(), (self.gains[which] / room).tolist(), (-which).tolist(), strict=True)
-        self.queue = sorted([*self.queue, *(one for one in found if one[0] > 0.0)])
+        entries = zip((offers / room).tolist(), (self.gains[which] / room).tolist(), (-which).tolist(), strict=True)
+        self.queue = sorted([*self.queue, *(one for one in entries if one[0] > 0.0)])
 
     def changed(self, parts: Integers) -> None:
         """Updates gains and distances after these parts changed.
 
-        Of what shares a query with them.
+        Only candidates that share a query with them are updated.
         """
         # Candidates that hold a changed part: their own sums.
         planner = self.planner

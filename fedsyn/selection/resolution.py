@@ -1,6 +1,4 @@
-"""Resolution: number of groups of values for a clique's measurement.
-
-Fewer groups save noise, and do not see some differences.
+"""Chooses the number of groups in which a clique is measured.
 
 A marginal's noise is that of the groups that carry it. What groups leave unseen of a dependence follows from released
 one-way marginals by a model of the dependence:
@@ -70,7 +68,7 @@ class Ladder:
     def missed(self, distance: float, rows: float, cells: float, variance: float) -> Floats:
         """Returns the (k,) share of the L1 error that each step leaves.
 
-        Of the error without a measurement: 1 where nothing is seen, 0 for all cells.
+        The share is of the error without a measurement: 1 where nothing is seen, 0 for all cells.
 
         The arguments are those of the function `missed`.
         """
@@ -82,7 +80,7 @@ class Ladder:
 def missed(distance: Floats, rows: float, cells: Floats, variance: Floats, unseen: Floats, hidden: Floats) -> Floats:
     """Returns the share of the L1 error that a grouping leaves.
 
-    Of what leaving the clique out would; the arrays broadcast.
+    The share is of the error of leaving the clique out; the arrays broadcast.
 
     Beside the dependence a table of n rows is as rough as their number makes it: drawn by chance, each of S cells has a
     variance of v = n / S, together an L1 norm of sqrt(2/pi n S). Groups that leave c of S cells apart do not see
@@ -136,7 +134,7 @@ class Ladders:
     def steepness(self, name: str) -> list[float]:
         """Returns the relative gain from each grouping to the next.
 
-        Growth of what is kept per growth of the cells.
+        It is the growth of what is kept per growth of the cells.
         """
         if name not in self._steepness:
             self._steepness[name] = [_steepness(rung, finer) for rung, finer in pairwise(self.rungs(name))]
@@ -177,7 +175,7 @@ class Ladders:
     def groups(self, clique: Clique, step: int) -> tuple[Integers, ...]:
         """Returns the groups of values at one step of a ladder.
 
-        The group of each value, for each attribute.
+        Each attribute has the group of each of its values.
         """
         counts = self.ladder(clique).counts[step]
         return tuple(
@@ -228,7 +226,7 @@ def _kept_of_ranks(p: Floats, groups: Integers) -> float:
 def _kept_of_effects(p: Floats, groups: Integers, effects: Integers) -> float:
     """Returns the share of independent effects' variance between groups.
 
-    On average; values may share an effect.
+    It is an average; values may share an effect.
     """
     both = np.zeros((int(groups.max()) + 1, int(effects.max()) + 1))
     np.add.at(both, (groups, effects), p)

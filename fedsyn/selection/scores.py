@@ -48,11 +48,13 @@ def l1_distances(codes: Codes, domain: Domain, cliques: Sequence[Clique], view: 
     Returns:
         (m,) float64.
     """
+    # Many marginals of many rows: one flat vector for all of them.
     if len(cliques) >= _MANY and len(codes) > _FEW_ROWS:
         layout = flat_layout(domain, cliques)
         if int(layout.sizes.max()) <= min(views.DENSE_CELLS, 4 * len(codes)) and layout.bounds[-1] <= _MOST_CELLS:
             differences = flat_counts(codes, layout) - size * view.flat(layout)
             return layout.sums(np.abs(differences, out=differences))
+    # Few rows touch few cells; otherwise small marginals are counted densely.
     distances = np.empty(len(cliques))
     small = _small(domain, tuple(cliques), views.DENSE_CELLS)
     marginals = dict(zip(small, view.probabilities([cliques[i] for i in small]), strict=True))
@@ -62,8 +64,10 @@ def l1_distances(codes: Codes, domain: Domain, cliques: Sequence[Clique], view: 
     else:
         dense = [i for i in small if domain.size(cliques[i]) <= 4 * len(codes)]
         single = sorted(set(range(len(cliques))) - set(dense))
+    # Dense marginals, cell by cell.
     for i, counts in zip(dense, count(codes, domain, [cliques[i] for i in dense]), strict=True):
         distances[i] = np.abs(counts.ravel() - size * marginals[i]).sum()
+    # All others at the cells that the rows touch.
     columns: dict[str, Integers] = {}
     for i in single:
         flat = flat_cells(codes, domain, cliques[i], columns)
@@ -87,7 +91,7 @@ def _small(domain: Domain, cliques: tuple[Clique, ...], most: int) -> list[int]:
 def expected_noise(sigma: float, cells: Floats) -> Floats:
     """Returns AIM's penalty: the expected L1 norm of the noise.
 
-    sqrt(2/pi) * sigma * n_q, of Gaussian noise on a marginal, in records.
+    It is sqrt(2/pi) * sigma * n_q, of Gaussian noise on a marginal, in records.
 
     Cut off at 2^32 records: a hostile server names sigma, and subtracting 1e18 would round a distance to multiples of
     128, so that one row could move a score by 128 times what it is charged.
@@ -107,7 +111,7 @@ def contained_in(cliques: Iterable[Clique]) -> Callable[[Clique], bool]:
 def penalised_cells(penalty: Penalty, candidates: Candidates, which: Sequence[int], view: ModelView) -> Floats:
     """Returns the (m,) cells that `expected_noise` charges for.
 
-    All of a marginal's, or the effective ones in the current model.
+    They are all cells of a marginal, or the effective ones in the current model.
 
     Both depend on public and released values only, so neither moves a score's sensitivity.
     """

@@ -103,7 +103,7 @@ class Sketcher:
     def spread(self, i: int) -> float:
         """Returns the squared L2 norm of one row's sketch.
 
-        Of clique i, in the unit of `of_marginal`.
+        The sketch is that of clique i, in the unit of `of_marginal`.
         """
         return 1.0
 
@@ -130,7 +130,7 @@ class Sketcher:
     def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> Floats:
         """Returns the (k_q,) sketch of a whole marginal.
 
-        Of clique i, in the unit of `values`.
+        The marginal is that of clique i; the sketch is in the unit of `values`.
         """
         return self._of_coarse(i, self.coarse(i, values))
 
@@ -147,7 +147,7 @@ class Sketcher:
     def together(self, tables: Sequence[Floats]) -> Iterator[tuple[Integers, Floats, Floats]]:
         """Yields the sketches of one shape together.
 
-        Which they are, their coarse marginals (b, k) and, in the unit of `tables`, sketches (b, k).
+        It yields their indices, their coarse marginals (b, k) and, in the unit of `tables`, sketches (b, k).
 
         Args:
             tables: a marginal of each clique, flat.
@@ -171,7 +171,7 @@ class Sketcher:
     def sigma_of(self, i: int, sigma: float) -> float:
         """Returns the noise's standard deviation in sketch i, as split.
 
-        For noise of `sigma` on the vector.
+        The vector as a whole has noise of `sigma`.
         """
         return sigma / self.unit(i)
 
@@ -181,7 +181,7 @@ class Sketcher:
     def _buckets(self) -> list[Integers]:
         """Bucket of each cell of each clique, flat in C order.
 
-        Of groups without values, too.
+        Groups without values have a bucket, too.
         """
         buckets = []
         for clique, counts in zip(self.cliques, self.shapes, strict=True):
@@ -195,7 +195,7 @@ class Sketcher:
     def _grouped(self) -> tuple[list[tuple[int, Integers]], Domain, Counter]:
         """Columns and groups of each grouping, and a counter for them.
 
-        The attributes of a table in groups, its domain, and the counter of its marginals.
+        They are the attributes of a table in groups, its domain, and the counter of its marginals.
         """
         names: dict[tuple[str, int], str] = {}
         cliques = [
@@ -271,7 +271,7 @@ class Interactions(Sketcher):
     def _places(self) -> Iterator[tuple[int, Integers]]:
         """Yields a sketch of each shape, and the places of its likes.
 
-        (b, k) positions in the concatenated vector of all sketches of that shape.
+        Places are (b, k) positions in the concatenated vector of all sketches of that shape.
         """
         for which in self._alike:
             i = int(which[0])
@@ -280,7 +280,7 @@ class Interactions(Sketcher):
     def _centred(self, i: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Returns prod g_a times the projection: integers of integers.
 
-        (..., k_q).
+        The result is (..., k_q).
         """
         shape = self.shapes[i]
         cube = part.reshape(*part.shape[:-1], *shape)
@@ -316,7 +316,7 @@ def _shared_sketcher(
 def squared_distance(residual: npt.NDArray[np.floating], sigma: float, noises: int | None = None) -> float:
     """Returns a sketched squared L2 error, free of noise on average.
 
-    ||sketch - sketch of the model||^2 less what its noise adds: unbiased for what it sees of the error.
+    It is ||sketch - sketch of the model||^2 less what its noise adds: unbiased for what it sees of the error.
 
     Args:
         residual: (k,) difference of the noisy and the model's sketch, in counts.
@@ -330,7 +330,7 @@ def squared_distance(residual: npt.NDArray[np.floating], sigma: float, noises: i
 def squared_distances(residuals: Floats, sigmas: Floats, noises: int) -> Floats:
     """Returns the (b,) `squared_distance` of each of (b, k) residuals.
 
-    For noise (b,).
+    The noise is (b,).
     """
     return np.asarray(np.einsum("ij,ij->i", residuals, residuals) - noises * sigmas * sigmas)
 
@@ -349,7 +349,7 @@ ARRANGING, ARRANGED = 0.3, 0.5
 def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> int:
     """Returns the number of entries of a sketch, which is public.
 
-    As many as still show an association, and enough for any interaction.
+    There are as many as still show an association, and enough for any interaction.
 
     A pair of mean-square contingency phi^2 puts n^2 phi^2 / k of squared distance between a sketch of k groups of equal
     mass and independence. Of its noise (sqrt(k) - 1)^2 dimensions are left, so that of the distance has a standard
@@ -373,7 +373,7 @@ def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) 
 def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> list[int]:
     """Returns the clique sizes that are sketched, smallest first.
 
-    Public, as `width_of`, with its arguments.
+    They are public, as `width_of` is, and take its arguments.
 
     Pairs, or what is smallest, always; a size of j more where the sketches, its own among them, then still have the 2^j
     entries below which j attributes have no interaction.
@@ -401,7 +401,7 @@ def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
 def weakest_shown(mu2: float, pairs: int, rows: float, chance: float) -> Floats:
     """Returns the weakest association that stands out of the noise.
 
-    (pairs,) Cramér's V, of 1, 2, ... pairs.
+    It is (pairs,), Cramér's V of 1, 2, ... pairs.
 
     Of k pairs, each in halves of equal mass (`shows_nothing`), one has a squared distance of (n V)^2 / 4 and noise of
     sigma^2 = k / (4 mu^2) in one dimension; with chance / k its square is beyond the quantile of chi-squared.
@@ -415,10 +415,10 @@ def arranging_share(
 ) -> float:
     """Returns the share of the budget for ordering unordered values.
 
-    Of columns with g values each that one factor links, with correlations of `ARRANGED`, the matrix of all pairs has an
-    eigenvalue of ARRANGED n sum(1/g); noise of sigma in every entry has one of 2 sqrt(N) sigma, N the sum of g - 1. The
-    share makes the first twice the second: the eigenvector then has a squared correlation of 15/16 with that of the
-    rows (Benaych-Georges & Nadakuditi 2011). An order helps the pairs of such columns alone, so the most is
+    It is for columns with g values each that one factor links, with correlations of `ARRANGED`, the matrix of all pairs
+    has an eigenvalue of ARRANGED n sum(1/g); noise of sigma in every entry has one of 2 sqrt(N) sigma, N the sum of g -
+    1. The share makes the first twice the second: the eigenvector then has a squared correlation of 15/16 with that of
+    the rows (Benaych-Georges & Nadakuditi 2011). An order helps the pairs of such columns alone, so the most is
     `ARRANGING` times their share of all pairs. Where it takes more than twice that, nothing would be found, and nothing
     is looked for.
 

@@ -1,7 +1,5 @@
 """Public integers behind one choice from a store.
 
-Model, weights, penalties, and what one row can move.
-
 A store may have to compare on secret shares or ciphertexts, where numbers are integers. So a score is one:
 
     score_q = W_q ( N(γ M_q - m_q) - P_q ),   m_q = round(γ n p_q),
@@ -48,21 +46,21 @@ class L1:
     def scale(self, sigma: float, weight: int) -> int:
         """Returns γ, a power of two.
 
-        For the noise of a measurement, in records, and the largest weight.
+        It depends on the noise of a measurement, in records, and on the largest weight.
         """
         return _power_of_two(max(_STEPS_OF_SIGMA / sigma, FINEST / weight))
 
     def penalty(self, sigma: float, cells: Floats, scale: int) -> Floats:
         """Returns the (m,) norms that a measurement's noise adds.
 
-        For marginals of each size in cells, in units of γ or γ².
+        Marginals have these sizes in cells; norms are in units of γ or γ².
         """
         return scale * sqrt(2.0 / pi) * sigma * cells
 
     def moved(self, scale: int, rows: int) -> int:
         """Returns the most that one row moves N(γ M - m).
 
-        Where no count and no model cell exceeds `rows` records.
+        No count and no model cell may exceed `rows` records.
 
         γ: one row changes one cell of M by 1, and an absolute value by no more, wherever m lies.
 
@@ -78,7 +76,7 @@ class L1:
     def largest(self, bits: int, cells: int) -> int:
         """Returns the largest N, whatever clients have dealt.
 
-        Over `cells` cells of values below 2^(bits-1).
+        The sum is over `cells` cells of values below 2^(bits-1).
         """
         return cells << (bits - 1)
 
@@ -89,7 +87,7 @@ class L1:
     def measure(self, differences: Integers, terms: ChoiceTerms) -> Integers:
         """Returns the (m,) norm of each clique's γ M - m.
 
-        As the plain store computes it; the reference for the others.
+        The plain store computes it like this. It is the reference for the other stores.
         """
         half = np.int64(1 << (terms.bits - 1))
         centred = ((differences + half) & (2 * half - 1)) - half
@@ -236,7 +234,7 @@ class ChoiceTerms:
     def exact(self) -> bool:
         """True where doubles hold every score of an honest table.
 
-        And every step of one, exactly.
+        They hold every step of its computation exactly, too.
         """
         norm, w = NORMS[self.norm], int(self.weights.max())
         return w * (norm.honest(self.scale, self.rows) + int(np.abs(self.penalties).max())) < EXACT
@@ -245,7 +243,7 @@ class ChoiceTerms:
     def bits(self) -> int:
         """Bits of γ M - m with its sign.
 
-        Where no count exceeds `rows`.
+        No count may exceed `rows`.
         """
         return (self.scale * self.rows).bit_length() + 1
 
@@ -272,7 +270,7 @@ class ChoiceTerms:
     def scores(self, marginals: Sequence[Integers]) -> Integers:
         """Returns (m,) scores from exact counts.
 
-        For who may see them; every other store computes the same without.
+        It is for stores that may see counts; every other store computes the same without.
         """
         differences = self.scale * np.concatenate([marginal.ravel() for marginal in marginals]) - self.model
         return self.weights * (NORMS[self.norm].measure(differences, self) - self.penalties)
@@ -286,7 +284,7 @@ def _segments(values: Integers, starts: Integers) -> Integers:
 def _steps(weights: Floats) -> float:
     """Returns the factor that brings weights to integers.
 
-    1 where they are integers, as AIM's are; else within 2^-12 of the largest.
+    It is 1 where they are integers, as AIM's are; otherwise integers are within 2^-12 of the largest.
     """
     return 1.0 if np.array_equal(weights, np.rint(weights)) else 2.0**12 / float(weights.max())
 
@@ -294,7 +292,7 @@ def _steps(weights: Floats) -> float:
 def _power_of_two(least: float) -> int:
     """Returns the smallest power of two that is at least this.
 
-    From 1 to 2^20.
+    It lies between 1 and 2^20.
     """
     scale = 1
     while scale < min(least, 2.0**20):

@@ -90,7 +90,7 @@ class ModelView:
     def flat(self, layout: FlatLayout) -> Floats:
         """Returns marginal distributions of many cliques as one vector.
 
-        In order; the last ones are kept for the next client.
+        They keep their order; the last ones are kept for the next client.
 
         Nothing else of them is kept: a wide table has hundreds of thousands.
         """
@@ -102,7 +102,7 @@ class ModelView:
     def probability_at(self, clique: Clique, cells: Codes) -> Floats:
         """Returns (m,) probabilities of single cells of a large marginal.
 
-        `cells`: (m, |q|) codes. The marginal is too large to form.
+        `cells` are (m, |q|) codes. The marginal is too large to form.
         """
         return self.model.probability_at(clique, cells)
 
@@ -129,7 +129,7 @@ class ModelView:
 def pooled_view(codes: Codes, domain: Domain) -> ModelView:
     """Returns the pooled table's exact marginals behind a model's interface.
 
-    For oracles in simulations only.
+    Only oracles in simulations may use it.
     """
     return ModelView(EmpiricalModel(domain, codes))  # type: ignore[arg-type]
 
@@ -137,7 +137,7 @@ def pooled_view(codes: Codes, domain: Domain) -> ModelView:
 def pack_model(model: Model) -> list[npt.NDArray[np.generic]]:
     """Returns a model as arrays for a message.
 
-    The names as one JSON text in bytes, then the arrays in that order.
+    First come the names as one JSON text in bytes, then the arrays in that order.
     """
     arrays = model.to_arrays()
     names = np.frombuffer(json.dumps(list(arrays)).encode(), np.uint8)
@@ -235,7 +235,7 @@ def _announced(
 def effective_cells(probabilities: Floats) -> float:
     """Returns how many cells carry a distribution.
 
-    (sum over cells of sqrt(p))^2: 1 for one cell, n_q for the uniform one.
+    It is (sum over cells of sqrt(p))^2: 1 for one cell, n_q for the uniform one.
 
     The exponential of its Renyi entropy of order 1/2. A fit knows the total and that no cell is negative, so the noise
     on the many nearly empty cells of a large marginal does not reach the model: the noise that does is that of about
@@ -304,7 +304,7 @@ def touched_distances(
 def _of_cells(cells: Integers, marginals: Sequence[Floats], size: float) -> Floats:
     """Returns distances from the rows' (m, n) flat cells.
 
-    In each of m marginals.
+    The cells are those of m marginals.
     """
     distinct, counts, bounds = runs_of(cells)
     starts = bounds[:-1]
@@ -335,7 +335,7 @@ class FlatLayout:
     def groups(self) -> list[tuple[Integers, Integers]]:
         """Marginals of each number of cells.
 
-        (positions, (k, cells) places of their cells) of k marginals.
+        Each entry is (positions, (k, cells) places of their cells) of k marginals.
         """
         which = [np.flatnonzero(self.sizes == cells) for cells in np.unique(self.sizes)]
         return [(some, self.bounds[some][:, None] + np.arange(self.sizes[some[0]])) for some in which]
@@ -344,7 +344,7 @@ class FlatLayout:
     def by_length(self) -> list[tuple[Integers, Integers]]:
         """Cliques of each number of attributes.
 
-        (positions, (k, length) domain columns) of k cliques.
+        Each entry is (positions, (k, length) domain columns) of k cliques.
         """
         lengths = np.array([len(q) for q in self.cliques], np.int64)
         which = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
@@ -353,7 +353,7 @@ class FlatLayout:
     def sums(self, values: Floats) -> Floats:
         """Returns the (m,) sum of each marginal's cells.
 
-        To the bit what summing each by itself gives.
+        It gives the same bits as summing each by itself.
         """
         out = np.empty(len(self.sizes))
         for which, places in self.groups:
@@ -385,7 +385,7 @@ _kept: OrderedDict[tuple[bytes, Domain], dict[Clique, npt.NDArray[np.int32]]] = 
 def flat_counts(codes: Codes, layout: FlatLayout) -> npt.NDArray[np.int32]:
     """Returns counts of many marginals as one vector.
 
-    Kept for the next time.
+    They are kept for the next time.
 
     A table does not change in a run, but is asked for the same counts, or most of them, in every round. They are found
     by a hash of the rows, and the oldest are dropped.

@@ -108,10 +108,12 @@ class CommitteeClient:
         setup = committee.setup
         seat, key_pair = self._seat(committee), self._own(setup)
         refuse("epochs" in self.state, "this member has dealt its keys already")
+        # The other members, and the keys agreed with them.
         publics = self._enrolled(committee, inbox)
         transcript = committee.transcript(b"".join(publics.values()))
         others = [(other, publics[place]) for other, place in enumerate(committee.members) if other != seat]
         agreed = {other: key_pair.agree(public) for other, public in others}
+        # Draw one key pair per epoch, and seal a share of each for every other member.
         pairs = [KeyPair() for _ in range(EPOCHS)]
         sealed = []
         for epoch, pair in enumerate(pairs):
@@ -119,6 +121,7 @@ class CommitteeClient:
             for (other, public), share in zip(others, shares, strict=True):
                 place = SharePlace(transcript, epoch, seat, other, pair.public)
                 sealed.append(place.seal(agreed[other], key_pair.public, public, share))
+        # Reply with the public halves and the sealed shares, signed if the threat is malicious.
         reply = [
             wire.table([pair.public for pair in pairs], KEY),
             wire.table(sealed, SEALED).reshape(EPOCHS, len(others), SEALED),
@@ -130,6 +133,7 @@ class CommitteeClient:
                 for epoch, pair in enumerate(pairs)
             ]
             reply.append(wire.table(signatures, SIGNATURE))
+        # Remember the secrets for the sums to come.
         self.state["transcript"] = transcript.hex()
         self.state["epochs"] = _text(b"".join(pair.secret + pair.public for pair in pairs))
         self.state["clients"] = _text(b"".join(publics.values()))
@@ -177,7 +181,7 @@ class CommitteeClient:
     def layers(self, facts: SumFacts, inbox: wire.Arrays) -> list[bytes]:
         """Returns this client's key under each member's layer.
 
-        Only if it may contribute to the sum; before it computes its part.
+        It refuses a sum that the client may not contribute to, before the client computes its part.
 
         Args:
             facts: of the sum.
@@ -208,7 +212,7 @@ class CommitteeClient:
         return [values, np.frombuffer(nonce, np.uint8)]
 
     def _layers(self, facts: SumFacts, inbox: wire.Arrays, position: int) -> list[bytes]:
-        """This client's key under each member's layer; agreed once in an epoch."""
+        """Agrees this client's key under each member's layer, once in an epoch."""
         committee, seats = facts.committee, facts.seats
         wire.count_arrays(inbox, 2 if committee.setup.is_malicious else 1)
         keys = wire.rows(wire.read_bytes(inbox[0], len(seats), KEY))
@@ -245,6 +249,7 @@ class CommitteeClient:
         Returns:
             The (length,) uint64 sum of masks, a bitmap of the shares that could be read, and those (r, 33).
         """
+        # Refuse a sum of another committee, of another epoch, or that was answered before.
         committee = facts.committee
         seat = self._seat(committee)
         if self.state.get("transcript") != facts.transcript.hex():
@@ -255,6 +260,7 @@ class CommitteeClient:
             raise ProtocolError("this member has answered that sum, or a later one, already")
         refuse(facts.epoch < self.state.get("epoch", 0), "the keys of that epoch are not used any more")
         refuse(not facts.present[seat], "the secure sum does not use this member's layer")
+        # Read the contributors; refuse too few of them.
         wire.count_arrays(inbox, 5)
         contributors = wire.read_flags(inbox[0], len(committee.setup.clients))
         refuse(np.any(contributors & ~facts.asked), "a contributor of the secure sum was not asked, or is not enrolled")
@@ -264,6 +270,7 @@ class CommitteeClient:
                 f"{len(places)} clients contributed to the secure sum, fewer than the {facts.fewest} that it needs"
             )
         nonces = wire.rows(wire.read_bytes(inbox[1], len(places), NONCE))
+        # Shares of lost members' keys, and this member's masks over the contributors.
         revealed = self._revealed(facts, seat, inbox[2:])
         layers = self._own_layer(facts, seat, places)
         total = np.zeros(facts.length, np.uint64)
@@ -274,7 +281,7 @@ class CommitteeClient:
     def recover(self, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
         """Returns shares of the keys of further members that are gone.
 
-        For the sum that this member has just answered.
+        They are for the sum that this member has just answered.
         """
         seat = self._seat(facts.committee)
         refuse(self.state.get("sum") != facts.digest.hex(), "this member has not answered that sum")
@@ -282,7 +289,7 @@ class CommitteeClient:
         return self._revealed(facts, seat, inbox)
 
     def _own_layer(self, facts: SumFacts, seat: int, places: Sequence[int]) -> list[bytes]:
-        """Each contributor's key under this member's layer; agreed once in an epoch."""
+        """Agrees each contributor's key under this member's layer, once in an epoch."""
         committee, epoch = facts.committee, facts.epoch
         if self.state.get("epoch", -1) != epoch:
             self.state["epoch"], self.state["pairs"] = epoch, ""
@@ -307,15 +314,17 @@ class CommitteeClient:
     def _revealed(self, facts: SumFacts, seat: int, inbox: wire.Arrays) -> wire.Arrays:
         """Returns this member's shares of lost members' epoch keys.
 
-        Never of more members than the derived number.
+        They never concern more members than the derived number.
         """
         committee, epoch = facts.committee, facts.epoch
+        # Read which members are gone, with their keys and sealed shares.
         gone = wire.read_flags(inbox[0], len(committee.members))
         if gone[seat] or np.any(gone & ~facts.present):
             raise ProtocolError("the secure sum counts a member as gone that answers, or that it does not use")
         seats = wire.members(gone)
         keys = wire.rows(wire.read_bytes(inbox[1], len(seats), KEY))
         sealed = wire.rows(wire.read_bytes(inbox[2], len(seats), SEALED))
+        # Refuse to reveal keys of too many members of this epoch.
         before = set(self.state.get("revealed", {}).get(str(epoch), []))
         after = sorted(before | set(seats))
         refuse(
@@ -323,6 +332,7 @@ class CommitteeClient:
             f"{len(after)} members of the committee would be gone in this epoch, at most {facts.most_lost} may be: "
             "nothing is revealed",
         )
+        # Open the shares that were sealed for this member.
         key_pair, publics = self._own(committee.setup), _parts(_bytes(self.state["clients"]), KEY)
         here = {int(place): i for i, place in enumerate(committee.places)}
         shares: list[bytes | None] = []

@@ -161,7 +161,7 @@ class Committee:
     def transcript(self, publics: bytes) -> bytes:
         """SHA-256 of the committee and of the enrolled clients' keys.
 
-        As one party has seen them.
+        Keys count as one party has seen them.
 
         The server repeats names and numbers as it likes. Each client's key is fresh, so a transcript belongs to one
         memory of each client; shares and keys that are bound to it are of no use to any other setup, and members that

@@ -213,8 +213,10 @@ class SetupServer:
         keys = np.zeros((EPOCHS, m, KEY), np.uint8)
         signatures = np.zeros((EPOCHS, m, SIGNATURE), np.uint8)
         sealed = np.zeros((EPOCHS, m, m, SEALED), np.uint8)
+        # What the members sign: keys of this very committee.
         publics = wire.table([self._publics[int(i)] for i in committee.places], KEY)
         transcript = committee.transcript(publics.tobytes())
+        # Read and check each member's keys; drop members whose keys are wrong.
         for seat, position in enumerate(committee.members):
             arrays = replies.get(clients[position])
             if arrays is None:
@@ -234,6 +236,7 @@ class SetupServer:
                 continue
             keys[:, seat], dealt[seat] = member_keys, True
             sealed[:, seat, np.arange(m) != seat] = shares
+        # Without enough dealers the members that have not dealt are returned.
         missing = [clients[committee.members[seat]] for seat in np.flatnonzero(~dealt)]
         try:
             committee.check_dealt(dealt)
@@ -271,18 +274,19 @@ class CommitteeSumServer:
 
         Returns the (length,) sum modulo 2^64 over the contributors, and their partitions, ascending.
 
-        Each step's `enough` says whether the sum can be opened in the end if nobody but these partitions replies to it.
+        Each step's `enough` tells whether the sum can be opened in the end if only these partitions reply to it.
 
         Raises:
             SecureSumAborted: when too few clients or members are left; nothing is opened.
         """
         facts, established = self.facts, self.established
+        # Clients mask their vectors under the present members' keys.
         common = [established.keys[facts.epoch, facts.present]]
         if self._committee.setup.is_malicious:
             common.append(established.signatures[facts.epoch, facts.present])
         messages = {self._clients[i]: list[Any]() for i in np.flatnonzero(facts.asked)}
         self._masked((yield StageRequest(MASKED, common, messages, lambda replied: len(replied) >= facts.fewest)))
-
+        # Members take off their masks over the contributors.
         contributors = np.zeros(len(self._clients), bool)
         contributors[list(self._nonces)] = True
         nonces = [self._nonces[i] for i in sorted(self._nonces)]
@@ -292,6 +296,7 @@ class CommitteeSumServer:
         self._gone |= self._asked - answered
         self._check_lost()
         self._asked = answered
+        # Ask once more for shares if some member's key is still missing.
         if not self._all_recovered():
             threshold = self._committee.size.threshold
             self._answered((yield self._step(RECOVER, [], lambda replied: len(replied) >= threshold)), is_first=False)

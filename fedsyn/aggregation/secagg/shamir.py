@@ -76,7 +76,7 @@ def _inverses(values: Sequence[int]) -> list[int]:
 def join(points: tuple[int, ...], shares: Sequence[bytes]) -> bytes | None:
     """Returns the 32-byte secret that `threshold` shares give.
 
-    None if it has more bits, so that some share is wrong.
+    It is None if the secret has more bits, so that some share is wrong.
     """
     weights = coefficients_at_zero(points)
     value = sum(w * int.from_bytes(share, "little") for w, share in zip(weights, shares, strict=True)) % PRIME

@@ -64,7 +64,7 @@ class Size:
 def hypergeometric_tail(population: int, marked: int, draws: int, least: int) -> Fraction:
     """Returns the exact upper tail of a hypergeometric distribution.
 
-    P[at least `least` of `draws` drawn without replacement are among the `marked` of `population`].
+    It is P[at least `least` of `draws` drawn without replacement are among the `marked` of `population`].
     """
     if least <= 0:
         return Fraction(1)

@@ -116,7 +116,7 @@ class BfvComputation:
         return product
 
     def scores(self, stored: Sequence[Any], layout: SlotLayout, terms: ChoiceTerms, noise: Integers) -> DecryptionQuery:
-        """Returns what the key holder needs to see noisy scores.
+        """Returns the query that shows noisy scores to the key holder.
 
         It sees W_q (|γ M_q - m_q|² - P_q) + noise_q, and nothing of the summands.
         """
@@ -154,7 +154,7 @@ class BfvComputation:
     ) -> DecryptionQuery:
         """Returns cells times `factor` plus their noise.
 
-        One ciphertext for each pair of a stored one and a plane.
+        There is one ciphertext for each pair of a stored one and a plane.
 
         Args:
             stored: the store's ciphertexts.
@@ -188,7 +188,7 @@ class BfvReader:
         self.keys, self.ring = keys, keys.ring
 
     def slots(self, query: DecryptionQuery) -> npt.NDArray[np.uint64]:
-        """All slots, modulo t."""
+        """Decrypts all slots, modulo t."""
         query.check(self.ring.parameters.slots)
         read = [self.keys.decrypted(self.ring.ciphertext(raw)) for raw in query.ciphertexts]
         return np.concatenate([np.zeros(0, np.uint64), *read])
@@ -206,14 +206,14 @@ class BfvReader:
     def numbers(self, query: DecryptionQuery) -> Integers:
         """Returns the requested slots as integers around 0.
 
-        One range after the other.
+        The ranges come one after the other.
         """
         slots, t = self.slots(query), self.ring.modulus
         ranges = [slots[start : start + size] for start, size in zip(query.starts, query.sizes, strict=True)]
         return centred_all(np.concatenate(ranges), t)
 
     def again(self, query: DecryptionQuery, sums: Sums) -> list[bytes]:
-        """Linear combinations of sums of slots, encrypted again."""
+        """Encrypts linear combinations of sums of slots again."""
         sums.check(len(query.starts))
         slots, t = self.slots(query), self.ring.modulus
         totals = [sum_modulo(slots[i : i + size], t) for i, size in zip(query.starts, query.sizes, strict=True)]
@@ -232,7 +232,7 @@ def uniform(modulus: int, size: int) -> npt.NDArray[np.uint64]:
 def residues(read: Callable[[int], bytes], modulus: int, size: int) -> Residues:
     """Draws uniform residues, (size,).
 
-    Of the words in the bytes that `read` gives, those below the modulus, in order.
+    They are the words below the modulus in the bytes that `read` gives, in order.
     """
     words = size + 16
     while True:  # the largest 60-bit prime refuses one word in 2^40: once

@@ -73,7 +73,7 @@ class ColumnLayout:
     def width(self) -> int:
         """Number of columns side by side in one ciphertext.
 
-        1 where a column needs a ciphertext or more.
+        It is 1 where a column needs a ciphertext or more.
         """
         return max(1, self.slots // self.rows)
 
@@ -95,7 +95,7 @@ class ColumnLayout:
     def place(self, position: int) -> range:
         """Returns the slots of a column in a joined ciphertext.
 
-        The same slots in every chunk, where there are several.
+        Where there are several chunks, they are the same in each.
         """
         if self.width == 1:
             return range(min(self.rows, self.slots))
@@ -104,7 +104,7 @@ class ColumnLayout:
     def vectors(self, codes: dict[str, npt.NDArray[np.integer]]) -> Iterator[npt.NDArray[np.int64]]:
         """Yields the vectors to encrypt, each up to slots long.
 
-        First the repeated columns, then the joined ones; `Columns.of` reads them.
+        The repeated columns come first, then the joined ones; `Columns.of` reads them.
         """
 
         def column(at: Column) -> npt.NDArray[np.int64]:
@@ -191,7 +191,7 @@ class Products:
     ) -> list[Any]:
         """Returns masked sums for the cells that need them, encrypted again.
 
-        Takes their masks off `known`.
+        It takes their masks off `known`.
         """
         sent: list[bytes] = []
         starts: list[int] = []

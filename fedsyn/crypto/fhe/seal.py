@@ -142,7 +142,7 @@ class Ring:
     def _flood(self) -> Any:
         """Returns a ciphertext of nothing but noise.
 
-        (e, 0), with e uniform in [-2^bits, 2^bits) in every coefficient.
+        It is (e, 0), with e uniform in [-2^bits, 2^bits) in every coefficient.
         """
         bits, n = self.parameters.flood_bits, self.parameters.degree
         primes = self.primes[: self.parameters.answer_primes]
@@ -185,7 +185,7 @@ class SecretKeys:
         self.public = self._published(generator)
 
     def _published(self, generator: Any) -> PublicKeys:
-        """Returns the public keys of what was generated."""
+        """Returns the public keys of a key generator."""
         public, relinearise = self.ring.api.PublicKey(), self.ring.api.RelinKeys()
         generator.create_public_key(public)
         generator.create_relin_keys(relinearise)
@@ -205,7 +205,7 @@ class SecretKeys:
 class Encryptor:
     """An encrypting party.
 
-    A data holder, or the computation when it needs a fresh zero.
+    It is a data holder, or the computation when it needs a fresh zero.
     """
 
     def __init__(self, parameters: Parameters, public: bytes) -> None:

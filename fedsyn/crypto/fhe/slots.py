@@ -28,7 +28,7 @@ from fedsyn.errors import RunError
 class Piece:
     """Some cells of an opening.
 
-    The slots [start, stop) of ciphertext `index`, under the noise of plane `plane`.
+    They are the slots [start, stop) of ciphertext `index`, under the noise of plane `plane`.
 
     `first`: of the opening's cells, which one lies in `start`.
     """
@@ -43,7 +43,7 @@ class Piece:
 def placed(pieces: Sequence[Piece], slots: int) -> tuple[list[tuple[int, int]], tuple[int, ...], tuple[int, ...]]:
     """Returns the request that stands for an opening.
 
-    (stored ciphertext, plane) of each ciphertext sent; first slot and size of each piece.
+    It holds (stored ciphertext, plane) of each ciphertext sent, and first slot and size of each piece.
 
     Server and key holder both derive it from the order: no slot of an opening is the server's choice.
     """
@@ -103,9 +103,9 @@ class SlotLayout:
         return np.tile(one, self.copies)
 
     def runs(self, cliques: Sequence[Clique]) -> list[tuple[int, int, int]]:
-        """Yields the runs of cells of some cliques, with neighbours joined.
+        """Returns the runs of cells of some cliques, with neighbours joined.
 
-        (start, stop, first); `first` counts the cells in their order.
+        Each is (start, stop, first); `first` counts the cells in their order.
         """
         runs: list[tuple[int, int, int]] = []
         first = 0

@@ -89,7 +89,7 @@ def _enough(gates: int, size: int, security: int, dummies: int) -> bool:
 def assignment(seed: bytes, gates: int, size: int) -> npt.NDArray[np.int64]:
     """Returns the gate of each of gates * size triples.
 
-    A uniform permutation, by sorting words of the seed's stream.
+    It is a uniform permutation, by sorting words of the seed's stream.
 
     Equal words would make it depend on how sorting is done, so then all are drawn again (once in 2^23 for 2^21).
     """
@@ -105,7 +105,7 @@ def assignment(seed: bytes, gates: int, size: int) -> npt.NDArray[np.int64]:
 class _Zeros:
     """Digests of words that must be 0.
 
-    Of a party's two slots, and of the slot that it does not hold if they are 0.
+    They are digests of a party's two slots, and of the slot that it does not hold if they are 0.
     """
 
     def __init__(self) -> None:

@@ -111,7 +111,7 @@ def received(index: int, seeds: Sequence[bytes], correction: Words | None, lengt
 class ServerShare:
     """Message of party i to a server that learns a vector.
 
-    Slot i, and the digest of slot i + 1.
+    It holds slot i, and the digest of slot i + 1.
     """
 
     own: Words

@@ -24,7 +24,7 @@ class Cheating(ProtocolError):
 class Network(Protocol):
     """One party's lines to the other two in one run.
 
-    First in, first out for each pair, private and authentic.
+    Lines are private and authentic, and first in, first out for each pair.
     """
 
     def send(self, to: int, payload: bytes | memoryview) -> None:

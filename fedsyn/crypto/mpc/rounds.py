@@ -100,7 +100,7 @@ class Rounds:
     def _agree(self) -> None:
         """Goes on only if both others say that they do.
 
-        1 round, 4 B.
+        It takes 1 round, 4 B.
 
         An honest party that noticed something has sent `_STOP` instead and takes the other honest one with it. (A liar
         may say "ok" to one and not to the other. The last message of a protocol can always be used so unless there is
@@ -114,7 +114,7 @@ class Rounds:
     def _reshared(self, share: Words) -> Shared:
         """Returns the sharing whose slot i is party i's share.
 
-        1 round, 8 B per element.
+        It takes 1 round, 8 B per element.
         """
         payload = self._round({self.before: wire(share)}, {self.after: 8 * share.size})[self.after]
         return Shared(
@@ -146,7 +146,7 @@ class Rounds:
     def _random(self, count: int) -> Shared:
         """Returns secret words that are uniform to each party.
 
-        Slot s is read from the stream of slot s. No message.
+        Slot s is read from the stream of slot s. It takes no message.
         """
         return Shared(*self._masks(count), self.index)
 
@@ -165,7 +165,7 @@ class Rounds:
     def _product(self, kind: Arithmetic, x: Shared, y: Shared) -> Shared:
         """Returns x * y as Araki et al. compute it.
 
-        Correct if all follow the protocol. 1 round, 8 B per element.
+        It is correct if all follow the protocol. It takes 1 round, 8 B per element.
         """
         return self._reshared(self._masked(kind, products(kind, x, y)))
 

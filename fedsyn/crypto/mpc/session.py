@@ -55,7 +55,7 @@ class Session(Checking):
     def inner(self, x: Shared, y: Shared, starts: npt.NDArray[np.int64]) -> Shared:
         """Sums x * y over the segments that begin at `starts`.
 
-        1 round, 8 B per segment; malicious: per element.
+        It takes 1 round, 8 B per segment, or per element where parties may be malicious.
 
         The parties sum their products before they mask: the slots of a sum are the sums of the slots. Where products
         are checked each is made singly, since a check compares products of one shape with triples of that shape.
@@ -67,14 +67,14 @@ class Session(Checking):
     def squared(self, x: Shared, starts: npt.NDArray[np.int64]) -> Shared:
         """Sums squares by segment, as `inner`.
 
-        Exact if every sum stays below 2^63.
+        The result is exact if every sum stays below 2^63.
         """
         return self.inner(x, x, starts)
 
     def and_planes(self, x: Shared, y: Shared) -> Shared:
         """Returns x & y of words shared by exclusive or.
 
-        64 gates a word. 1 round, 8 B per word (1 bit per gate).
+        A word has 64 gates. It takes 1 round, 8 B per word (1 bit per gate).
 
         `multiply` over bits: & for the product, ^ for both sum and difference.
         """
@@ -90,7 +90,7 @@ class Session(Checking):
     def input(self, kind: Arithmetic, owner: int, values: Words | None, length: int) -> Shared:
         """Shares a secret vector of party `owner`; the others give None.
 
-        1 round, 8 B per element, sent by the owner alone.
+        It takes 1 round, 8 B per element, sent by the owner alone.
 
         Slot owner + 1 is read from the stream that the owner shares with the party after it, slot owner is the value
         minus that and goes to the party before it, the third slot is 0. Whatever the owner sends is an input.
@@ -112,7 +112,7 @@ class Session(Checking):
     def sum_of_inputs(self, values: npt.NDArray[np.int64]) -> Shared:
         """Sums one secret vector of each party.
 
-        1 round, 8 B per element.
+        It takes 1 round, 8 B per element.
 
         Slot i is party i's vector plus the masks of a product: three inputs at once, no product. Whatever a party
         sends for its slot is its vector plus the masks, for one vector or another: an input.
@@ -122,7 +122,7 @@ class Session(Checking):
     def open(self, x: Shared) -> npt.NDArray[np.int64]:
         """Opens x to all three parties, as signed integers.
 
-        After `verify` 2 rounds, 8 B per element and 36 B.
+        After `verify` it takes 2 rounds, 8 B per element and 36 B.
 
         It tells x alone: the slot that arrives is x minus the two slots at hand, or x ^ those. Copies are compared
         (`_missing`), and who sees them differ takes the other honest party along (`_agree`).
@@ -152,7 +152,7 @@ class Session(Checking):
     def negative(self, x: Shared, bits: int) -> Shared:
         """Returns sign bits of values in [-2^(bits-1), 2^(bits-1)).
 
-        Packed as one plane of ceil(n / 64) words.
+        They are packed as one plane of ceil(n / 64) words.
 
         1 to 2 + ceil(log2(bits - 2)) rounds, below 4 * bits bits per value (28 bits: 7 rounds, 98 bits).
         Modulo 2^bits, which costs nothing, x is the sum of three `bits`-bit numbers, slot k known to two parties and
@@ -183,7 +183,8 @@ class Session(Checking):
 
         It adds the planes `a` to `carries`, shifted up by one place.
 
-        `carries` are those of every plane of `a` but the last. None: of two planes or fewer there is none.
+        `carries` are those of every plane of `a` but the last. The result is None for two planes or fewer, which have
+        no such carry.
         """
         if len(a) <= 2:
             return None
@@ -280,7 +281,7 @@ class Session(Checking):
     def argmax(self, values: Shared, bits: int) -> int:
         """Returns the index of the largest of m values.
 
-        The first among equals; opens the index and nothing else.
+        It is the first among equals; only the index is opened.
 
         Every difference of two values in [-2^(bits-1), 2^(bits-1)). A tournament: in a group all pairs are compared
         at once, and the one that beats all others is selected obliviously, with its index, for the next level.
@@ -334,7 +335,7 @@ class Session(Checking):
     def _selected(self, hot: Shared, columns: list[Shared], size: int) -> list[Shared]:
         """Selects each group's entry whose bit in `hot` is 1.
 
-        Groups of `size`, for every column. 2 rounds.
+        Groups have `size` entries, in every column. It takes 2 rounds.
 
         With the slots of the bit as integers, b = b_01 + b_2 - 2 b_01 b_2 and b_01 = b_0 + b_1 - 2 b_0 b_1, each b_k
         trivially shared: [b_0 b_1] and all [v b_2] in one message, then sums of v b = v b_2 + b_01 (v - 2 v b_2).
@@ -353,7 +354,7 @@ class Session(Checking):
 def group_sizes(count: int) -> list[int]:
     """Returns the group size of each level of a tournament.
 
-    The fewest levels for `count` values that compare at most 2^17 pairs each.
+    They make the fewest levels for `count` values that compare at most 2^17 pairs each.
 
     A round costs a millisecond in a network and some 0.1 ms between threads, a comparison about 0.1 microseconds and
     12 B at 28 bits: rounds are worth more than pairs until there are about 10^5. Up to 512 values take one level,

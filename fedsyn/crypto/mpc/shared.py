@@ -45,7 +45,7 @@ def segment_sums(values: Words, starts: npt.NDArray[np.int64]) -> Words:
 class Shared:
     """A party's two slots of a shared x, as two arrays.
 
-    Slots `party` and `party + 1` of x = x_0 + x_1 + x_2 mod 2^64 (or x_0 ^ x_1 ^ x_2).
+    They are slots `party` and `party + 1` of x = x_0 + x_1 + x_2 mod 2^64 (or x_0 ^ x_1 ^ x_2).
 
     Slot i is held by the parties i and i - 1: every two parties hold all three, one party's two say nothing about x.
     A linear function of x is that function of each slot: no message, no round. The arrays are never written to.
@@ -126,7 +126,7 @@ class Shared:
 
 
 def concatenate(parts: Sequence[Shared]) -> Shared:
-    """Along the first axis."""
+    """Joins shared arrays along the first axis."""
     first, second = np.concatenate([part.own for part in parts]), np.concatenate([part.next for part in parts])
     return Shared(first, second, parts[0].party)
 
@@ -180,7 +180,7 @@ def bits_of(plane: Shared, length: int) -> Shared:
 def halves(planes: Shared) -> tuple[Shared, Shared, Shared]:
     """Returns even and odd neighbours, and a lone last plane.
 
-    One level of a tree over planes.
+    This is one level of a tree over planes.
     """
     even = 2 * (len(planes) // 2)
     return planes[0:even:2], planes[1:even:2], planes[even:]
