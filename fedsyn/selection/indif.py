@@ -127,7 +127,7 @@ class Projection:
     ) -> tuple[Floats, tuple[float, float, float]]:
         """Projects a product of marginals, and returns its noise's factors.
 
-        The projection is (k,) (a x b) P; its noise goes with the squares sum_j ||a P_j||^2, sum_j ||P_j b||^2 and ||P||_F^2.
+        The projection is (k,) (a x b) P. Its noise goes with sum_j ||a P_j||^2, sum_j ||P_j b||^2 and ||P||_F^2.
         """
         table = self.matrix(domain, pair).astype(np.float64).reshape(*domain.shape_of(pair), -1) / self.unit
         by_a, by_b = np.einsum("i,ijk->jk", a, table), np.einsum("j,ijk->ik", b, table)

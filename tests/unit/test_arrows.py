@@ -82,7 +82,6 @@ LONG_FILES = {
     "fedsyn/evaluation/predicted/quality.py": "predicted quality, from released values to the sentence about a table",
     "fedsyn/flower/fleet.py": "a node's connection: one loop, its requests and its replies",
     "fedsyn/front/synthesizer.py": "the Python door: one class, whose docstrings are its manual",
-    "fedsyn/inference/growth.py": "a junction tree's growth, with the components and the extensions that it is made of",
 }
 LONG_FUNCTIONS: dict[str, str] = {}
 MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 600, 60
