@@ -161,7 +161,7 @@ class AimContract(Contract):
         return [Step(Answers, rho, says="for all that follows"), Step(OpenOneWay, first, arrays=d), choice, marginal]
 
     def largest_terms(self, part: float, rows: int) -> ChoiceTerms:
-        """Returns the candidates whose scores reach farthest.
+        """Returns the terms of the candidates whose scores reach farthest.
 
         Of no other candidate are both weight and cells larger. What the model says of them moves no bound.
         """

@@ -211,9 +211,9 @@ class NaiveFlaim(Flaim):
     Client = FlaimClient
 
     def noise_factor(self, federation: float, records: float, cohort: float) -> float:
-        """Returns 1, so that every sum has weight 1 / sigma.
+        """Returns N over the records of the round's cohort.
 
-        Line 16, Naive: however few records are behind it.
+        Line 16, Naive: the same for every sum of a round, so each has weight 1 / sigma, however few records are behind it.
         """
         return federation / cohort
 

@@ -113,7 +113,10 @@ _LOW_ORDER = frozenset(
 
 
 def usable_public_key(raw: bytes) -> bool:
-    """Returns whether 32 bytes are a canonical X25519 key of high order."""
+    """Returns whether 32 bytes are a usable X25519 public key.
+
+    They must be its one canonical form, and not of low order.
+    """
     value = int.from_bytes(raw, "little")
     return value < _FIELD and value not in _LOW_ORDER
 

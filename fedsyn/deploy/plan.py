@@ -217,7 +217,7 @@ def rounded_up(epsilon: float) -> float:
 
 
 def share(count: int, of: int) -> float:
-    """Returns the smallest share that rounds up to `count` of `of`.
+    """Returns the smallest share that leaves `count` of `of`, rounded down.
 
     The share is a number of thousandths.
 

@@ -301,7 +301,7 @@ class TableClient(NumPyClient):
     def steps_for(self, request: Request) -> Sequence[Step]:
         """Returns the steps that a request must keep to.
 
-        None means that only the budget limits it.
+        A request that no step matches is refused.
         """
         step = beside(self.contract).get(type(request))
         return self.contract.steps if step is None else (step,)

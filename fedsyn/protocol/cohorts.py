@@ -70,7 +70,7 @@ class Cohorts:
     def apart(self, cohort: Sequence[int], everyone: Sized) -> Sequence[int]:
         """Returns clients that the server's ledger counts by themselves.
 
-        None means that a request concerns everybody.
+        It is empty where a request concerns everybody.
         """
         return cohort if self.node.max_participations is not None and len(cohort) < len(everyone) else ()
 
