@@ -213,7 +213,7 @@ class NaiveFlaim(Flaim):
     def noise_factor(self, federation: float, records: float, cohort: float) -> float:
         """Returns N over the records of the round's cohort.
 
-        Line 16, Naive: the same for every sum of a round, so each has weight 1 / sigma, however few records are behind it.
+        Line 16, Naive: the same for every sum of a round. Each has weight 1 / sigma, however few records are behind it.
         """
         return federation / cohort
 
