@@ -55,9 +55,7 @@ def bin_middles(column: BinnedColumn) -> np.ndarray:
 
     Whole columns get the middle of a bin's integers, the missing category NaN.
     """
-    last = 1.0 if column.whole else 0.0
-    values = (column.edges[:-1] + column.edges[1:] - last) / 2
-    return np.append(values, np.nan) if column.missing else values
+    return np.append(column.middles, np.full(len(column.sides), np.nan))
 
 
 def label_values(schema: Schema, label: str) -> np.ndarray | None:
@@ -76,7 +74,7 @@ def label_values(schema: Schema, label: str) -> np.ndarray | None:
     if any(isinstance(value, bool | str) for value in column.values):
         return None
     values = np.array([float(value) for value in column.values])
-    return np.append(values, np.nan) if column.missing else values
+    return np.append(values, np.full(len(column.sides), np.nan))
 
 
 class EvaluatedModel(Protocol):

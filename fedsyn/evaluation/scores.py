@@ -23,7 +23,6 @@ from fedsyn.domain import Domain
 from fedsyn.table.counting.marginals import count, count_one_way, split_one_way
 from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.columns import Column
-from fedsyn.table.schema.inside import Inside
 
 MOST_GROUPS = 8
 _INSIDE = 64  # places in a bin, equally likely
@@ -44,7 +43,7 @@ def places(schema: Schema, name: str) -> Floats | None:
     column = schema.columns[name]
     size = schema.domain[name]
     if isinstance(column, BinnedColumn):
-        known = (column.edges[:-1] + column.edges[1:] - (1.0 if column.whole else 0.0)) / 2
+        known = column.middles
     elif getattr(column, "ordered", False):
         known = np.arange(len(column.values), dtype=np.float64)
     else:
@@ -62,7 +61,7 @@ def axis_labels(column: Column) -> tuple[str, ...]:
     ('0', '4', '7', 'missing')
     """
     values = column.labels() if isinstance(column, BinnedColumn) else [str(value) for value in column.values]
-    return (*values, *(["missing"] if column.missing else []))
+    return (*values, *column.sides)
 
 
 def shares(codes: Codes, domain: Domain) -> list[Floats]:
@@ -165,7 +164,9 @@ def _values(column: Column, mass: Floats, at: Floats, rows: float) -> Floats:
     if not isinstance(column, BinnedColumn):
         return at[:, None]
     bins, places = np.divmod(np.arange(len(mass) * _INSIDE), _INSIDE)
-    places = Inside(column.edges, rows * mass).place(bins, (places + 0.5) / _INSIDE)
+    if column.values:
+        return column.ends[0][:, None]
+    places = column.densities(rows * mass).place(bins, (places + 0.5) / _INSIDE)
     values = (column.edges[bins] + np.diff(column.edges)[bins] * places).reshape(len(mass), _INSIDE)
     return np.floor(values) if column.whole else values
 

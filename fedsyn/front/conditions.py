@@ -78,7 +78,9 @@ def restrict(
         (lowest, highest), pieces = column.span, literal.intervals
         pieces = tuple((max(a, lowest), min(b, highest)) for a, b in pieces if a <= highest and b >= lowest)
         columns[name] = column = column.drawing_within(pieces)
-        weights[name] = np.concatenate([column.within.weights, np.full(int(column.missing), float(literal.null))])
+        weights[name] = np.concatenate(
+            [column.within.weights, literal.possible[len(column.within.weights) :].astype(np.float64)]
+        )
         masks[name] = weights[name] > 0
         if not masks[name].any() and pieces:
             raise ConfigError(f"where: no value of '{name}' that is drawn lies in that range; ask for a wider one")

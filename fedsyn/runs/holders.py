@@ -269,7 +269,7 @@ def _closed_table(folder: str, version: int, findings: str) -> EncodedTable:
     stored = _store(folder)
     assert stored.schema is not None
     schema = PrivateColumns(stored.schema).closed(**json.loads(findings))
-    codes = schema.recoded(stored.table.pooled(), stored.own)
+    codes = schema.recoded(stored.table.pooled(), stored.own, stored.table.domain)
     return EncodedTable.of_arrays(codes, stored.table.offsets, schema.domain)
 
 
@@ -350,7 +350,7 @@ def close_rows(rows: LoadedRows, findings: str) -> LoadedRows:
     The schema is closed by what this holder keeps of what was found.
     """
     schema = PrivateColumns(rows.schema).closed(**json.loads(findings))
-    return LoadedRows(schema.recoded(rows.codes, rows.own), schema.domain, rows.schema_hash, schema)
+    return LoadedRows(schema.recoded(rows.codes, rows.own, rows.domain), schema.domain, rows.schema_hash, schema)
 
 
 @lru_cache(maxsize=2)

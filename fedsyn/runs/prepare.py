@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
+from fedsyn.domain import Flags
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.evaluation.inputs import column_ranges, label_values
 from fedsyn.evaluation.scores import Moments, MomentSums
@@ -310,22 +311,28 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
     roles = split_rows(data, sum(known)) if all(known) else None
     codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
     numbers, sums = RowSpool(len(column_ranges(schema)), np.float32), MomentSums(len(column_ranges(schema)))
-    own_rows, rows, done = list[OwnRows](), [0] * len(known), 0
+    own_rows, kept, rows, done = list[OwnRows](), list[Flags](), [0] * len(known), 0
     # Block by block; with known roles each row goes to its place at once.
     for client, part in enumerate(source.parts):
+        seen = 0
         for block in part.blocks:
-            here = slice(done, done + len(block.codes))
-            done = here.stop
-            rows[client] += len(block.codes)
-            if part.rows is not None and rows[client] > part.rows:
+            here = slice(done, done + block.read)
+            done, seen = here.stop, seen + block.read
+            if part.rows is not None and seen > part.rows:
                 break
+            rows[client] += len(block.codes)
             own_rows.append(block.own)
-            codes.append(block.codes if roles is None else block.codes[roles[0][here]])
-            numbers.append(block.numbers if roles is None else block.numbers[roles[1][here]])
+            kept.append(np.ones(block.read, dtype=bool) if block.kept is None else block.kept)
+            codes.append(block.codes if roles is None else block.codes[block.of(roles[0][here])])
+            numbers.append(block.numbers if roles is None else block.numbers[block.of(roles[1][here])])
             if roles is not None:
-                test.append(block.codes[roles[1][here]])
-                sums.add(block.numbers[roles[0][here]])
-        check_rows(part.path, rows[client], part.rows)
+                test.append(block.codes[block.of(roles[1][here])])
+                sums.add(block.numbers[block.of(roles[0][here])])
+        check_rows(part.path, seen, part.rows)
+    # Rows that are left out have no role.
+    everywhere = np.concatenate([*kept, np.zeros(0, dtype=bool)])
+    native, done = source.native if source.native is None else source.native[everywhere], int(everywhere.sum())
+    roles = roles if roles is None else (roles[0][everywhere], roles[1][everywhere])
     # Without known roles all rows were kept, and are divided now that their number is known.
     train, held_out = roles or split_rows(data, done)
     divided = codes.rows(), test.rows(), numbers.rows()
@@ -334,7 +341,7 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
             sums.add(divided[2][start : start + _ROWS][train[start : start + _ROWS]])
         divided = taken(divided[0], train), taken(divided[0], held_out), taken(divided[2], held_out)
     # The client of each training row, and the own values of open columns.
-    native = np.repeat(np.arange(len(rows)), rows) if source.each_a_client else source.native
+    native = np.repeat(np.arange(len(rows)), rows) if source.each_a_client else native
     joined = OwnRows.joined(own_rows)
     owned = joined.taken(train), joined.taken(held_out)
     return SplitTable(source.name, schema, *divided, None if native is None else native[train], sums.moments(), *owned)

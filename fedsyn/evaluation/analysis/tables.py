@@ -134,7 +134,7 @@ def _inside(folder: Path, name: str) -> Path:
 def bins_of(schema: Schema) -> dict[str, list[float]]:
     """Returns bin edges of the numeric columns, in a table's numbers."""
     columns = {n: c for n, c in schema.columns.items() if isinstance(c, NumericColumn | WrittenNumber)}
-    return {n: (c.edges / 10.0 ** getattr(c, "decimals", 0)).tolist() for n, c in columns.items()}
+    return {n: (c.edges * c.scale[1].numerator / c.scale[1].denominator).tolist() for n, c in columns.items()}
 
 
 def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:

@@ -111,7 +111,7 @@ def carried(guesses: Mapping[str, Guess], rows: int) -> str:
 def _why(guess: Guess) -> str:
     if isinstance(guess.column, BinnedColumn):
         round_ = "round " if isinstance(guess.column.bins, tuple) else ""
-        return f"{guess.why}; {counted(guess.column.size - guess.column.missing, f'{round_}bin')}"
+        return f"{guess.why}; {counted(guess.column.size - len(guess.column.sides), f'{round_}bin')}"
     if guess.folded[0]:
         return f"{guess.why}; {counted(guess.folded[0], 'value')} in 'other'"
     return f"{guess.why}; {guess.rare} rare" if guess.rare else guess.why

@@ -260,26 +260,28 @@ ROWS = 1 << 17
 _BUFFER = 1 << 20
 
 
-def encoded_blocks(path: str | Path, schema: Schema, options: Options = None, rows: int = ROWS) -> Iterator[Block]:
+def encoded_blocks(
+    path: str | Path, schema: Schema, options: Options = None, rows: int = ROWS, encoder: Encoder | None = None
+) -> Iterator[Block]:
     """The rows of a file, encoded, block by block in their order.
 
     Args:
         path, schema, options: as `read_table`.
         rows: the most rows of a block.
+        encoder: of the schema, which then knows what it could not place; without it one of its own.
 
     Raises:
         DataError: as `read_table` and `Schema.encode`; what only the whole table shows comes after the last block. Of a
             damaged Parquet file the message says which row group cannot be read.
     """
     path = require_table(path)
-    encoder = schema.encoder(csv=not is_parquet(path))
+    encoder = encoder or schema.encoder()
     frames = _frames(path, schema, options_for(path, options), rows)
     while (block := _next_block(path, frames, encoder)) is not None:
-        if len(block.codes):
+        if block.read:
             yield block
     if encoder.rows == 0:
         raise DataError(f"{path} has no rows")
-    encoder.finish()
 
 
 def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.DataFrame:
@@ -333,11 +335,12 @@ def encode_open_file(path: str | Path, schema: Schema, options: Options = None) 
     """
     path = require_table(path)
     known = row_count(path, options)
-    codes, open_values = RowSpool(len(schema.columns), schema.dtype, in_memory=1 << 62), []
+    codes, open_values, read = RowSpool(len(schema.columns), schema.dtype, in_memory=1 << 62), [], 0
     for block in encoded_blocks(path, schema, options):
+        read += block.read
         codes.append(block.codes)
         open_values.append(block.own)
-    check_rows(path, len(codes), known)
+    check_rows(path, read, known)
     return codes.rows(), OwnRows.joined(open_values)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.errors import DataError, SchemaError, nearest
+from fedsyn.errors import SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.output import counted
 from fedsyn.table.schema.binned import BinnedColumn
@@ -121,12 +121,10 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
 
 
 def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
+    column = type(column).model_validate({**column.model_dump(), "missing": True, "unlisted": True})  # none is left out
     encoder = Encoder({"x": column}, schema.missing_text, np.int64, keep=("x",))
-    try:
-        numbers = encoder.block(series.to_frame("x")).own.numbers["x"]
-    except DataError:  # dates among numbers
-        return Finding(unread=len(series))
-    unread, known = encoder.unread("x"), numbers[~np.isnan(numbers)]
+    numbers = encoder.block(series.to_frame("x")).own.numbers["x"]
+    unread, known = encoder.unplaced["x"], numbers[~np.isnan(numbers)]
     absent, (lower, upper) = len(series) - len(known) - unread, column.span
     if not len(known):
         return Finding(unread=unread, absent=absent, shown="no value")

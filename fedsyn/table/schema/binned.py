@@ -3,8 +3,10 @@
 Inside, a value is a *number* (float64): of most kinds a whole number of steps (an integer, a count of cents, days since
 1970), of a `numeric` column of floats the value itself. A kind says how a value becomes a number and back; the bins,
 the codes and the draws are the same for all of them.
-Where ranges cut bins, `Within` says how likely each bin becomes, and draws values inside it as exactly as in a whole
-bin.
+
+A value that many rows share, an *atom*, has a bin of its own between the others, so whatever counts bins counts it, and
+it comes back exactly. What is no number of the column (missing, a code for missing, a censored value, a value that it
+cannot place) has a code after the bins: its *sides*.
 """
 
 from __future__ import annotations
@@ -23,127 +25,11 @@ from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
 
 from fedsyn.domain import Codes, Flags, Floats
 from fedsyn.lazy import pd
-from fedsyn.table.schema.column_base import ColumnBase
+from fedsyn.table.schema.column_base import LEFT_OUT
 from fedsyn.table.schema.inside import Inside, Odds
-from fedsyn.table.schema.values import MISSING_TEXT, parse_number, text_dtype
-
-
-class Within:
-    """Pieces of an ordered column's numbers, to which its draws are restricted.
-
-    A bin of whose numbers the pieces hold a share is that much less likely, and a number inside it is drawn from the
-    pieces alone. Inside a bin numbers are as likely as `inside` says: all equally, where nothing is said.
-
-    >>> within = Within(np.array([0.0, 10.0, 20.0]), True, [(5.0, 10.0)])
-    >>> within.weights.tolist()
-    [0.5, 0.1]
-    >>> sorted(set(within.draw(np.repeat([0, 1], 100), np.random.default_rng(0).random(200)).tolist()))
-    [5, 6, 7, 8, 9, 10]
-
-    Attributes:
-        weights: (bins,) share of each bin's values that the pieces hold. Where the pieces are single points of a
-            column of floats, which hold nothing of it: their number over the bin's width, as a density.
-
-    Args:
-        edges: (bins + 1,) ascending; the last one belongs to the last bin where numbers are not whole.
-        whole: whether every number is a whole one.
-        pieces: (lowest, highest) each, both included; ascending, and disjoint.
-        inside: densities inside the bins.
-    """
-
-    def __init__(
-        self, edges: Floats, whole: bool, pieces: Sequence[tuple[float, float]], inside: Inside | None = None
-    ) -> None:
-        self._whole, self._edges, self._inside = whole, edges, inside
-        rows = [piece for low, high in pieces for piece in self._cut(low, high)]
-        self._bin = np.array([row[0] for row in rows], dtype=np.int64)
-        self._start = np.array([row[1] for row in rows], dtype=np.float64)
-        self._spans = np.array([row[2] for row in rows], dtype=np.float64)
-        widths: Floats = np.where(np.diff(edges) > 0, np.diff(edges), 1.0)
-        self._low, self._width = edges[self._bin], widths[self._bin]
-        self._below = self._share(self._start)
-        points = not self._spans.any()
-        measures = 1.0 / self._width if points else self._share(self._start + self._spans) - self._below
-        self.weights: Floats = np.asarray(np.bincount(self._bin, measures, len(widths)), np.float64)
-        self._measures = np.ones_like(measures) if points else measures
-        self._ends = np.cumsum(self._measures)
-
-    def _share(self, numbers: Floats) -> Floats:
-        """(pieces,) share of their bins' values below some numbers of them."""
-        place = (numbers - self._low) / self._width
-        return place if self._inside is None else self._inside.share(self._bin, place)
-
-    def _cut(self, low: float, high: float) -> list[tuple[int, float, float]]:
-        """Cuts a piece at the edges of bins.
-
-        Returns (bin, first number, how much) for each bin that the piece meets.
-        """
-        edges = self._edges
-        if self._whole:
-            low, stop = np.ceil(low), np.floor(high) + 1
-        else:
-            stop = high
-        first = min(max(0, int(np.searchsorted(edges, low, side="right")) - 1), len(edges) - 2)
-        pieces = []
-        for bin_ in range(first, len(edges) - 1):
-            if edges[bin_] > high:
-                break
-            start, end = max(low, edges[bin_]), min(stop, edges[bin_ + 1])
-            last = bin_ == len(edges) - 2
-            # A single point belongs to the bin that it opens; the last bin has its upper edge, too.
-            point = not self._whole and start == end and (low == high) and (start < edges[bin_ + 1] or last)
-            if end > start or point:
-                pieces.append((bin_, float(start), float(end - start)))
-        return pieces
-
-    def ends(self) -> tuple[Floats, Floats]:
-        """Returns the smallest and the largest number in each bin.
-
-        Both are (bins,) and of the pieces in the bin. For a bin without any piece they are the bin's own.
-        """
-        low, high = self._edges[:-1].copy(), self._edges[1:].copy()
-        if self._whole:
-            high -= 1
-        else:
-            high[:-1] = np.nextafter(high[:-1], low[:-1])
-        met = np.unique(self._bin)
-        first = np.searchsorted(self._bin, met, side="left")
-        last = np.searchsorted(self._bin, met, side="right") - 1
-        low[met] = self._start[first]
-        high[met] = np.minimum(high[met], self._start[last] + self._spans[last] - (1 if self._whole else 0))
-        return low, high
-
-    def draw(self, codes: Codes, uniform: Floats) -> npt.NDArray[Any]:
-        """Draws a number in each of (n,) bins.
-
-        Each comes from a uniform number of 0 to 1. Returns (n,) numbers, int64 where they are whole.
-
-        A bin that no piece meets, which a model that heeds `weights` never gives, is drawn from as a whole.
-        """
-        low, high = self._edges[codes], self._edges[codes + 1]
-        met = np.isin(codes, self._bin)
-        bins, u = codes[met], uniform[met]
-        before = np.searchsorted(self._bin, bins, side="left")
-        after = np.searchsorted(self._bin, bins, side="right")
-        base = self._ends[before] - self._measures[before]
-        target = base + u * (self._ends[after - 1] - base)
-        piece = np.clip(np.searchsorted(self._ends, target, side="right"), before, after - 1)
-        offset = np.clip(target - (self._ends[piece] - self._measures[piece]), 0.0, None)
-        start, span = self._start[piece], self._spans[piece]
-        share = uniform.copy()
-        share[met] = np.where(span > 0, self._below[piece] + offset, self._below[piece])
-        values = low + (share if self._inside is None else self._inside.place(codes, share)) * (high - low)
-        if self._whole:
-            values = np.floor(np.minimum(values, high - 1))
-            values[met] = np.clip(values[met], start, start + span - 1)
-            drawn: npt.NDArray[Any] = values.astype(np.int64)
-            return drawn
-        values[met] = np.clip(values[met], start, start + span)
-        # Rounding may land on the upper edge, which belongs to the next bin, if there is one.
-        last = codes == len(self._edges) - 2
-        drawn = np.maximum(np.minimum(values, np.where(last, high, np.nextafter(high, low))), low)
-        return drawn
-
+from fedsyn.table.schema.sides import SidedColumn
+from fedsyn.table.schema.values import MISSING_TEXT, parse_number, text_dtype, written
+from fedsyn.table.schema.within import Among, Within
 
 # float64 numbers every integer up to here exactly, which keeps bins of whole numbers unambiguous.
 LARGEST_INTEGER = 2**53
@@ -154,7 +40,7 @@ _FEW_EDGES = 64
 NUMBERS, MOMENTS, SPANS = "numbers", "moments", "spans of time"
 
 
-class BinnedColumn(ColumnBase):
+class BinnedColumn(SidedColumn):
     """A column of ordered values between public bounds, cut into bins.
 
     Attributes:
@@ -164,6 +50,9 @@ class BinnedColumn(ColumnBase):
             holds edge i <= x < edge i+1, the last bin also its upper edge, and of whole numbers it may be that edge
             alone: [0, 5, 5]); or "values": one bin a number, kept also
             where a run sets its own number of bins.
+        atoms: values that many rows share (zero, a limit, a default), each with a bin of its own, cut out of others.
+        values: the only values, ascending, each a bin; another number goes to the nearest. It stands instead of bounds
+            and bins.
     """
 
     #: A value of the kind, which stands where a private bound is not found yet.
@@ -172,7 +61,9 @@ class BinnedColumn(ColumnBase):
     lower: Any = None
     upper: Any = None
     bins: Any = 32
-    _within: Within | None = PrivateAttr(default=None)
+    atoms: tuple[Any, ...] = ()
+    values: tuple[Any, ...] = ()
+    _within: Within | Among | None = PrivateAttr(default=None)
     _inside: Inside | None = PrivateAttr(default=None)
 
     # What a kind says -------------------------------------------------------------------------------------------------
@@ -267,9 +158,10 @@ class BinnedColumn(ColumnBase):
     @model_validator(mode="before")
     @classmethod
     def _bounds_from_edges(cls, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("bins"), list | tuple) and data["bins"]:
-            edges = data["bins"]
-            return {**data, "lower": data.get("lower", edges[0]), "upper": data.get("upper", edges[-1])}
+        for key in ("values", "bins") if isinstance(data, dict) else ():
+            if isinstance(data.get(key), list | tuple) and data[key]:
+                ends = data[key][0], data[key][-1]
+                return {**data, "lower": data.get("lower", ends[0]), "upper": data.get("upper", ends[1])}
         return data
 
     @model_validator(mode="after")
@@ -279,7 +171,7 @@ class BinnedColumn(ColumnBase):
         low, high = self.span
         if low > high:
             raise ValueError(f"lower ({self._shown(self.lower)}) is above upper ({self._shown(self.upper)})")
-        numbers = [low, high]
+        numbers = [low, high, *self._special(low, high)]
         if isinstance(self.bins, tuple):
             edges = [self.number(edge) for edge in self.bins]
             numbers += edges
@@ -298,6 +190,20 @@ class BinnedColumn(ColumnBase):
         elif self.bins == "values":
             raise ValueError("bins: values needs dtype: integer")
         return self
+
+    def _special(self, low: float, high: float) -> list[float]:
+        """Returns the numbers of atoms and listed values. Raises ValueError."""
+        atoms, values = ([self.number(value) for value in known] for known in (self.atoms, self.values))
+        if self.values and (self.atoms or self.bins != type(self).model_fields["bins"].default):
+            raise ValueError("values are the only ones, each a bin: leave bins and atoms out")
+        if any(not a < b for a, b in itertools.pairwise(values)) or (values and (values[0], values[-1]) != (low, high)):
+            raise ValueError("values must ascend, from lower to upper")
+        if len(set(atoms)) != len(atoms) or any(not low <= atom <= high for atom in atoms):
+            raise ValueError("atoms must be different values between lower and upper")
+        words = [written(word) for word in (*self.missing_codes, *self.censored)]
+        if len(set(words)) != len(words):
+            raise ValueError("a word stands twice among missing_codes and censored")
+        return atoms + values
 
     @property
     def _not_whole(self) -> str:
@@ -320,6 +226,15 @@ class BinnedColumn(ColumnBase):
 
         The last bin of a column of floats also holds its upper edge; the last edge of whole numbers is upper + 1.
         """
+        if self.values:
+            return self._between_values
+        numbers = [self.number(atom) for atom in self.atoms]
+        cuts = [(n, n + 1.0 if self.whole else np.nextafter(n, np.inf)) for n in numbers]
+        return np.unique(np.append(self._plain_edges, np.array(cuts).ravel())) if cuts else self._plain_edges
+
+    @property
+    def _plain_edges(self) -> Floats:
+        """Edges of `bins` alone."""
         low, high = self.span
         if not self.whole:
             if isinstance(self.bins, tuple):
@@ -334,9 +249,45 @@ class BinnedColumn(ColumnBase):
         return np.array([lower - (-b * count // bins) for b in range(bins + 1)], dtype=np.float64)
 
     @property
+    def _between_values(self) -> Floats:
+        """Edges half way between listed values: a number between two has the nearer one's bin."""
+        known = np.array([self.number(value) for value in self.values], dtype=np.float64)
+        middles = (known[:-1] + known[1:]) / 2.0
+        middles = np.floor(middles) + 1.0 if self.whole else middles
+        end = known[-1] + 1.0 if self.whole else np.nextafter(known[-1], np.inf)
+        return np.asarray(np.r_[known[0], middles, end], dtype=np.float64)
+
+    @cached_property
+    def atom_bins(self) -> Flags:
+        """Which bins hold a single value that is written exactly, (bins,)."""
+        if self.values:
+            return np.ones(len(self.values), dtype=bool)
+        return np.isin(self.edges[:-1], [self.number(atom) for atom in self.atoms])
+
+    @cached_property
+    def ends(self) -> tuple[Floats, Floats]:
+        """The smallest and the largest number that each bin gives back, (bins,) each."""
+        if self.values:
+            known = np.array([self.number(value) for value in self.values], dtype=np.float64)
+            return known, known
+        low, high = self.edges[:-1], self.edges[1:] - 1 if self.whole else np.nextafter(self.edges[1:], self.edges[:-1])
+        if not self.whole:
+            high[-1] = self.edges[-1]  # which the last bin holds
+            high = np.where(self.atom_bins, low, high)
+        return low, high
+
+    @property
+    def middles(self) -> Floats:
+        """Middle of the numbers of each bin, (bins,)."""
+        if self.values:
+            return self.ends[0]
+        middles = (self.edges[:-1] + self.edges[1:] - (1.0 if self.whole else 0.0)) / 2
+        return np.where(self.atom_bins, self.ends[0], middles)
+
+    @property
     def size(self) -> int:
         """Number of codes."""
-        return len(self.edges) - 1 + self.missing
+        return len(self.edges) - 1 + len(self.sides)
 
     # From values to codes ---------------------------------------------------------------------------------------------
 
@@ -348,17 +299,35 @@ class BinnedColumn(ColumnBase):
         numbers, bad = self.parse_all([value], missing_text)
         return None if bad[0] else float(numbers[0])
 
-    def codes_of(self, numbers: np.ndarray) -> np.ndarray:
-        """(n,) codes of (n,) float64 numbers, NaN where missing; an integer type."""
+    def codes_of(self, numbers: np.ndarray, bad: Flags | None = None) -> np.ndarray:
+        """(n,) codes of (n,) float64 numbers, NaN where missing; an integer type.
+
+        A row has `LEFT_OUT` where no code of the column takes its value: a missing one, or one that is `bad`.
+        """
         absent, inner = np.isnan(numbers), self.edges[1:-1]
         if len(inner) > _FEW_EDGES:
             codes = np.searchsorted(inner, numbers, side="right")
         else:  # five times as fast as a search
-            codes = np.zeros(len(numbers), dtype=np.uint8)
+            codes = np.zeros(len(numbers), dtype=np.int16)
             for edge in inner.tolist():
                 codes += numbers >= edge
-        codes[absent] = self.size - 1 if self.missing else 0
+        codes[absent] = self._missing_code
+        for number, code in self._side_numbers.items():
+            codes[numbers == number] = code
+        if bad is not None:
+            codes[bad] = self.unplaced
         return codes
+
+    @cached_property
+    def _missing_code(self) -> int:
+        return len(self.edges) - 1 if self.missing else self.unplaced
+
+    @cached_property
+    def unplaced(self) -> int:
+        """Code of a value that the column cannot place; `LEFT_OUT` where there is none."""
+        if self.unlisted:
+            return self.size - 1
+        return len(self.edges) - 1 if self.missing else LEFT_OUT
 
     # And back ---------------------------------------------------------------------------------------------------------
 
@@ -381,19 +350,30 @@ class BinnedColumn(ColumnBase):
         bins = len(self.edges) - 1
         inside = np.minimum(codes, bins - 1)
         uniform = rng.random(len(codes))
+        numbers = self._drawn(inside, codes, uniform, odds)
+        for number in self._side_numbers:  # which is none of the column: the number beside it
+            taken = (numbers == number) & (codes < bins)
+            low, high = (end[inside[taken]] for end in self.ends)
+            step = 1.0 if self.whole else np.spacing(number)
+            numbers[taken] = np.where(number + step <= high, number + step, np.maximum(number - step, low))
+        return numbers, codes >= bins
+
+    def _drawn(self, inside: Codes, codes: Codes, uniform: Floats, odds: Odds | None) -> npt.NDArray[Any]:
+        """Draws a number in each of (n,) bins; `codes` are those of their rows."""
         if odds is not None and self._inside is not None:
             uniform = self._inside.linked(codes, uniform, odds)
         if self._within is not None:
-            return self._within.draw(inside, uniform), codes >= bins
+            return self._within.draw(inside, uniform)
+        if self.values:
+            return self.ends[0][inside].astype(np.int64 if self.whole else np.float64)
         low, high = self.edges[inside], self.edges[inside + 1]
         if self._inside is not None:
             uniform = self._inside.place(inside, uniform)
-        absent = codes >= bins
         if not self.whole:
             # Rounding may land on the upper edge, which belongs to the next bin.
-            values = np.maximum(np.minimum(low + uniform * (high - low), np.nextafter(high, low)), low)
-            return values, absent
-        return (low + np.minimum(np.floor(uniform * (high - low)), high - low - 1)).astype(np.int64), absent
+            values: Floats = np.maximum(np.minimum(low + uniform * (high - low), np.nextafter(high, low)), low)
+            return values
+        return np.asarray(low + np.minimum(np.floor(uniform * (high - low)), high - low - 1)).astype(np.int64)
 
     def cut(self, bins: int | Sequence[Any]) -> Self:
         """The column, cut into that many equal bins, or at these edges."""
@@ -412,7 +392,7 @@ class BinnedColumn(ColumnBase):
         return [lower, *edges, upper] if 2 * (len(edges) + 1) >= before else before
 
     @property
-    def within(self) -> Within | None:
+    def within(self) -> Within | Among | None:
         """The pieces to which draws are restricted, or None."""
         return self._within
 
@@ -422,7 +402,10 @@ class BinnedColumn(ColumnBase):
         The pieces are ranges of its numbers. Its codes stay as they are.
         """
         other = self.model_copy()
-        other._within = Within(self.edges, self.whole, pieces, self._inside)
+        if self.values:
+            other._within = Among(self.ends[0], self.whole, pieces)
+        else:
+            other._within = Within(self.edges, self.whole, pieces, self._inside, self.atom_bins)
         return other
 
     def shaped(self, counts: Floats, lean: float = 0.0, rows: tuple[Codes, Odds] | None = None) -> Self:
@@ -435,13 +418,17 @@ class BinnedColumn(ColumnBase):
             lean: where in the range of what the counts leave open, -1 to 1.
             rows: (n,) codes and odds of some, as the model that the counts are of has them: numbers are linked to them.
         """
-        if self.whole and (np.diff(self.edges) <= 1).all():
+        if self.values or (self.whole and (np.diff(self.edges) <= 1).all()):
             return self
         other = self.model_copy()
-        other._inside = Inside(self.edges, counts[: len(self.edges) - 1], lean)
+        other._inside = self.densities(counts, lean)
         if rows is not None:
             other._inside.link(*rows)
         return other
+
+    def densities(self, counts: Floats, lean: float = 0.0) -> Inside:
+        """Returns the densities inside bins that (codes,) counts suggest; atoms have none."""
+        return Inside(self.edges, counts[: len(self.edges) - 1], lean, self.atom_bins)
 
     def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
         """Returns (n,) numbers as they are written to a CSV file.
@@ -472,6 +459,8 @@ class NumericColumn(BinnedColumn):
     lower: float | None = None
     upper: float | None = None
     bins: StrictInt | tuple[float, ...] | Literal["values"] = 32
+    atoms: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
     dtype: Literal["integer", "float"] = "float"
 
     @field_validator("lower", "upper")

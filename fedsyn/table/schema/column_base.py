@@ -23,6 +23,12 @@ Value = StrictBool | StrictInt | StrictFloat | StrictStr
 REMARKS = ("drafted", "approved", "public", "stored")
 
 
+#: Words for codes that stand for no value of a column.
+MISSING, UNLISTED = "missing", "not listed"
+#: In the place of a code: the row counts nowhere, as its column has no code for such a value.
+LEFT_OUT = -1
+
+
 class Reading(NamedTuple):
     """Description of a column that a kind reads.
 
@@ -43,6 +49,8 @@ class ColumnBase(BaseModel):
     Attributes:
         kind: its name in YAML.
         missing: whether missing values are a category of their own.
+        unlisted: whether values that the column cannot place have a code of their own, the last one. It is counted as
+            any other and never written: rows that have it are spread over the column's other values.
         drafted: what was read from the data rather than known to be public.
         approved: whether a person has accepted what was drafted as public.
         public: why the values are public, in words.
@@ -54,10 +62,16 @@ class ColumnBase(BaseModel):
 
     kind: str
     missing: bool = False
+    unlisted: bool = False
     drafted: tuple[str, ...] = ()
     approved: bool = False
     public: str | None = None
     stored: str | None = None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Words for the codes after a column's bins or categories, in their order."""
+        return (*[MISSING] * self.missing, *[UNLISTED] * self.unlisted)
 
     @classmethod
     def reading(cls, profile: Profile) -> Reading | None:

@@ -8,23 +8,21 @@ the missing category.
 
 What happens to a value outside the schema (the same for every row, and never an exception):
 
-| column      | value                                      | goes to                                       |
-|-------------|--------------------------------------------|-----------------------------------------------|
-| ordered     | below, above, infinite                     | the nearest (first, last) bin                 |
-| ordered     | missing, and `missing: false`              | the first bin                                 |
-| categorical | unknown, column has `other`                | `other`                                       |
-| categorical | unknown number, only numbers as categories | the nearest category, the lower one of two    |
-| categorical | unknown otherwise                          | the missing category if any, else the last    |
-| categorical | missing, and `missing: false`              | `other`, else the last category               |
+| column      | value                               | goes to                                                     |
+|-------------|-------------------------------------|-------------------------------------------------------------|
+| ordered     | below, above, infinite              | the nearest (first, last) bin                               |
+| categorical | not listed, the column has `other`  | `other`                                                     |
+| any         | not listed; no number; of another   | the code of what is not listed, with `unlisted: true`; else |
+|             | kind; missing, `missing: false`     | missing, with `missing: true`; else the row is left out     |
 
-A value of another kind in an ordered column (text among numbers, numbers among dates) is different: it means that the
-file is not the table the schema describes, and is refused with a DataError that names the column and counts the rows.
+A row that is left out counts nowhere, as if its holder did not have it. So no cell stops a holder, and none becomes
+another value.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -33,7 +31,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from fedsyn.lazy import pc, pd
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn, as_stored
-from fedsyn.table.schema.column_base import ASIDE, REMARKS, ColumnBase, Reading, Value
+from fedsyn.table.schema.column_base import ASIDE, LEFT_OUT, REMARKS, ColumnBase, Reading, Value
 from fedsyn.table.schema.ordered import (
     DateColumn,
     DatetimeColumn,
@@ -48,7 +46,6 @@ from fedsyn.table.schema.values import (
     key,
     keys,
     mostly_numbers,
-    parse_number,
     same,
     text_dtype,
     written,
@@ -68,7 +65,7 @@ class CategoricalColumn(ColumnBase):
             `categories`.
             true: "other". false: no such category, see the module's table. Left out: "other" (or the category
             that is already called so, whatever its case) where the categories are text, none where they are
-            numbers or booleans.
+            numbers or booleans, or with `unlisted: true`.
         groups: category -> the raw values that mean it; such values are encoded as the category and come back
             as the category, so a grouping is for good.
         ordered: whether the categories stand in their natural order; pandas gets an ordered category back.
@@ -84,6 +81,8 @@ class CategoricalColumn(ColumnBase):
 
     @model_validator(mode="after")
     def _consistent(self) -> CategoricalColumn:
+        if self.unlisted and self.other_value is not None:
+            raise ValueError("unlisted: 'other' takes values that are not listed; leave one of the two out")
         texts = [written(value) for value in self.values]
         if len(set(texts)) != len(texts) or len(set(self.values)) != len(texts):
             raise ValueError("categories must be distinct, also when written as text")
@@ -108,7 +107,7 @@ class CategoricalColumn(ColumnBase):
     def other_value(self) -> Value | None:
         """The category that takes unknown values, or None."""
         if self.other is None:
-            if not any(isinstance(value, str) for value in self.categories):
+            if self.unlisted or not any(isinstance(value, str) for value in self.categories):
                 return None
             named = [v for v in self.categories if isinstance(v, str) and v.casefold() == "other"]
             return named[0] if named else "other"
@@ -126,18 +125,17 @@ class CategoricalColumn(ColumnBase):
     @property
     def size(self) -> int:
         """Number of codes."""
-        return len(self.values) + self.missing
+        return len(self.values) + len(self.sides)
 
     @cached_property
-    def _fallback(self) -> int:
-        """Code of an unknown value.
-
-        It does not hold for a number near a numeric category.
-        """
+    def unplaced(self) -> int:
+        """Code of a value that is not listed; `LEFT_OUT` where there is none."""
         other = self.other_value
         if other is not None:
             return next(code for code, value in enumerate(self.values) if same(other, value))
-        return self.size - 1  # the missing category if there is one, else the last category
+        if self.unlisted:
+            return self.size - 1
+        return len(self.values) if self.missing else LEFT_OUT
 
     @cached_property
     def _codes(self) -> dict[tuple[str, Any], int]:
@@ -148,30 +146,28 @@ class CategoricalColumn(ColumnBase):
         return codes
 
     @cached_property
-    def _numbers(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Sorted values and their codes if all categories are numbers.
+    def _folded(self) -> dict[str, int]:
+        """Text without case and blanks around it -> code, where one code alone has it."""
+        folded: dict[str, int] = {}
+        for (sort, value), code in self._codes.items():
+            text = str(value).strip().casefold() if sort == "text" else ""
+            if text:
+                folded[text] = code if folded.get(text, code) == code else LEFT_OUT
+        return {text: code for text, code in folded.items() if code != LEFT_OUT}
 
-        None otherwise.
-        """
-        if any(isinstance(value, bool | str) for value in self.values):
-            return None
-        numbers = np.array([float(value) for value in self.values])
-        order = np.argsort(numbers)
-        return numbers[order], order
-
-    def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
-        """The code of one value of any type."""
-        if is_missing(value):
-            return len(self.values) if self.missing else self._fallback
+    def listed(self, value: Any) -> int | None:
+        """Returns the code of a value that is listed, however it is written; None for any other."""
         for form in keys(value):
             if form in self._codes:
                 return self._codes[form]
-        if isinstance(value, str) and value.strip() in missing_text:
-            return len(self.values) if self.missing else self._fallback
-        number = parse_number(value)
-        if self._numbers is None or self.other_value is not None or number is None or math.isnan(number):
-            return self._fallback
-        return self._nearest(number)
+        return self._folded.get(value.strip().casefold()) if isinstance(value, str) else None
+
+    def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
+        """The code of one value of any type, or `LEFT_OUT`."""
+        code = None if is_missing(value) else self.listed(value)
+        if code is not None:
+            return code
+        return len(self.values) if self.missing and is_missing(value, missing_text) else self.unplaced
 
     def named(self, value: Any) -> int | None:
         """Returns the code of one of the column's own values.
@@ -195,7 +191,7 @@ class CategoricalColumn(ColumnBase):
 
         Members of a group count, too.
         """
-        return any(form in self._codes for form in keys(value))
+        return self.listed(value) is not None
 
     @property
     def lists_numbers(self) -> bool:
@@ -204,14 +200,6 @@ class CategoricalColumn(ColumnBase):
         Columns of codes return False.
         """
         return mostly_numbers([str(value) for value in self.categories if isinstance(value, str)])
-
-    def _nearest(self, number: float) -> int:
-        assert self._numbers is not None
-        numbers, order = self._numbers
-        at = int(np.searchsorted(numbers, number))
-        if at == len(numbers) or (at > 0 and number - numbers[at - 1] <= numbers[at] - number):
-            at -= 1
-        return int(order[at])
 
     @cached_property
     def mixed(self) -> bool:
@@ -228,18 +216,18 @@ class CategoricalColumn(ColumnBase):
 
         They have the dtype of the categories, nullable where there is a missing category.
         """
-        table: list[Any] = [*self.values, None] if self.missing else list(self.values)
+        table: list[Any] = [*self.values, None] if self.sides else list(self.values)
         dtype = "float64"
         if self.mixed:
             dtype = "object"
         elif isinstance(self.values[0], str):
             dtype = text_dtype()
         elif isinstance(self.values[0], bool):
-            dtype = "boolean" if self.missing else "bool"
+            dtype = "boolean" if self.sides else "bool"
         elif all(isinstance(value, int) for value in self.values):
-            dtype = "Int64" if self.missing else "int64"
+            dtype = "Int64" if self.sides else "int64"
         values = pd.Series(pd.array(table, dtype=dtype), dtype=dtype)
-        return values.take(np.asarray(codes, dtype=np.intp)).reset_index(drop=True)
+        return values.take(np.minimum(np.asarray(codes, dtype=np.intp), len(table) - 1)).reset_index(drop=True)
 
     def decode(self, codes: np.ndarray) -> pd.Series:
         """Returns the values of (n,) codes in the dtype as it came.
@@ -255,11 +243,19 @@ class CategoricalColumn(ColumnBase):
         return [written(value) for value in self.values]
 
 
+@cache
+def _yes_and_no() -> dict[str, int]:
+    """Word without case -> 0 for no, 1 for yes."""
+    pairs = [*word_lists()["no_and_yes"], ("0", "1")]
+    return {word.casefold(): code for pair in pairs for code, word in enumerate(pair)}
+
+
 class BooleanColumn(CategoricalColumn):
     """A column of yes and no.
 
     Attributes:
-        texts: how no and yes are written, in this order, where they are not false and true: [nein, ja].
+        texts: how no and yes are written, in this order, where they are not false and true: [nein, ja]. They are read
+            however people write them: yes, Y, 1, TRUE, oui, ...
     """
 
     kind: Literal["boolean"] = "boolean"  # type: ignore[assignment]
@@ -287,10 +283,14 @@ class BooleanColumn(CategoricalColumn):
             return None
         return Reading({} if texts == ("False", "True") else {"texts": texts}, f"only {texts[0]} and {texts[1]}")
 
+    def listed(self, value: Any) -> int | None:
+        code = super().listed(value)
+        if code is None and not is_missing(value):
+            code = _yes_and_no().get(written(value).strip().casefold())
+        return code
+
     def named(self, value: Any) -> int | None:
-        if str(value).lower() in ("true", "false"):
-            return int(str(value).lower() == "true")  # whatever no and yes are written like
-        return super().named(value)
+        return self.listed(value)
 
 
 class CodeColumn(CategoricalColumn):
@@ -394,13 +394,14 @@ def column_dict(column: Any) -> dict[str, Any]:
     if isinstance(column, BooleanColumn):
         data.pop("categories", None)
     if isinstance(column, BinnedColumn):
-        if isinstance(column.bins, tuple):
+        if isinstance(column.bins, tuple) or column.values:
             data.pop("lower", None)
             data.pop("upper", None)
         if isinstance(column, IntegerColumn) or (isinstance(column, NumericColumn) and column.whole):
             for key in ("lower", "upper"):
                 if key in data:
                     data[key] = int(data[key])
-            if isinstance(column.bins, tuple):
-                data["bins"] = [int(edge) for edge in column.bins]
+            for key in ("bins", "atoms", "values"):
+                if isinstance(data.get(key), list):
+                    data[key] = [int(edge) for edge in data[key]]
     return {**data, **remarks}

@@ -118,7 +118,7 @@ class Computed(ComputedColumn):
         )
 
     def _require_room(self, column: BinnedColumn, columns: Mapping[str, Any]) -> None:
-        optional = [name for name in self.sources if self.grids[name].absent.any()]
+        optional = [name for name in self.sources if _optional(columns[name], self.grids[name])]
         if optional and not column.missing:
             raise SchemaError(f"{self.rule.text}: '{optional[0]}' may be missing, so '{self.name}' needs missing: true")
         if not self.whole:
@@ -198,7 +198,7 @@ class Mapped(ComputedColumn):
         other = self.target.other_value
         if other is not None:
             return int(np.flatnonzero(Condition(self.name, self.target, other).literal().possible)[0])
-        return self.target.size - 1 if self.target.missing else None
+        return len(self.target.values) if self.target.missing else None
 
     def _number(self, value: Any) -> float:
         if value is None:
@@ -222,8 +222,10 @@ class Mapped(ComputedColumn):
             for first, last in covered:
                 inside |= (low >= first) & (high <= last)
             known = np.where(grid.absent, known, inside)
+        if self.source.unlisted:
+            known[-1] = True  # no table has such a value
         if not known.all():
-            labels = [*self.source.labels(), "missing"]
+            labels = [*self.source.labels(), *self.source.sides]
             raise SchemaError(
                 f"{self.rule.text}: the map has no entry for '{labels[int(np.flatnonzero(~known)[0])]}' of "
                 f"'{self.rule.determines}', and '{self.name}' has no 'other' and no 'missing: true' for it"
@@ -257,6 +259,11 @@ class Mapped(ComputedColumn):
         self.add(rows)
         holds = literal.holds(rows)
         return Literal(self.rule.determines, holds, holds)
+
+
+def _optional(column: Any, grid: NumberGrid) -> bool:
+    """Returns whether a row of a table may have no number of a column."""
+    return bool(grid.absent[: len(grid.absent) - column.unlisted].any())
 
 
 # All constraints of a schema ------------------------------------------------------------------------------------------
@@ -431,6 +438,12 @@ class CompiledRules:
                 if not self._satisfiable(tables):
                     texts = "' and '".join(dict.fromkeys(constraint.text for constraint in group.constraints))
                     raise SchemaError(f"constraints '{texts}' leave no possible row together")
+        for clique, cells in tables.items():
+            for axis, name in enumerate(clique):
+                if self.columns[name].unlisted:
+                    # Such a row gets one of the column's values in the end: it is impossible where all of them are.
+                    last = np.moveaxis(cells, axis, 0)
+                    last[-1] = last[:-1].all(axis=0)
         return tuple(Zeros(clique, cells) for clique, cells in tables.items())
 
     @property

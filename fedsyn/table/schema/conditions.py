@@ -102,15 +102,8 @@ def grid_of(column: Any) -> NumberGrid | None:
 
 
 def _binned(column: BinnedColumn) -> NumberGrid:
-    edges = column.edges
-    if column.whole:
-        low, high = edges[:-1], edges[1:] - 1
-    else:
-        low, high = edges[:-1], np.nextafter(edges[1:], edges[:-1])
-        high[-1] = edges[-1]  # which the last bin holds
-    if column.within is not None:
-        low, high = column.within.ends()
-    nothing = np.zeros(int(column.missing))
+    low, high = column.ends if column.within is None else column.within.ends()
+    nothing = np.zeros(len(column.sides))
     absent = np.arange(column.size) >= len(low)
     return NumberGrid(*column.scale, column.whole, np.append(low, nothing), np.append(high, nothing), absent, True)
 
@@ -125,7 +118,7 @@ def _categorical(column: CategoricalColumn) -> NumberGrid | None:
         family = f"categories in the order {', '.join(map(str, column.values))}"
         placed = set(column.categories) - set(column.unordered)
         numbers = [float(place) if value in placed else None for place, value in enumerate(column.values)]
-    numbers += [None] * int(column.missing)
+    numbers += [None] * len(column.sides)
     low = np.array([0.0 if number is None else number for number in numbers])
     absent = np.array([number is None for number in numbers])
     whole = all(number is None or float(number).is_integer() for number in numbers)
@@ -181,7 +174,7 @@ class DrawnRows:
     """Some rows between codes and values.
 
     Attributes:
-        codes: column -> (n,) codes.
+        codes: column -> (n,) codes; of a computed column of numbers there are none.
         drawn: ordered column -> (n,) numbers, and (n,) which are missing.
     """
 
@@ -229,7 +222,8 @@ class Literal:
         inside = np.zeros(len(numbers), dtype=bool)
         for low, high in self.intervals:
             inside |= (numbers >= low) & (numbers <= high)
-        return np.where(absent, self.null, inside)
+        codes = rows.codes.get(self.name)
+        return np.where(absent, self.null if codes is None else self.sure[codes], inside)
 
 
 class Condition:
@@ -252,13 +246,19 @@ class Condition:
         intervals: list[Interval] = []
         for item in wanted if isinstance(wanted, list | tuple) else [wanted]:
             if is_missing(item):
-                if not column.missing:
+                if not (column.missing or getattr(column, "optional", False)):
                     raise SchemaError(f"column '{name}' has no missing values in this schema (missing: true)")
                 self.null = True
+            elif (
+                isinstance(column, BinnedColumn) and not isinstance(item, Between) and column.side_of(item) is not None
+            ):
+                self._codes[column.side_of(item)] = True
             elif isinstance(column, BinnedColumn):
                 intervals += self._intervals(Between.read(item) or [Between(item, item)])
             else:
                 self._codes |= self._categories(item)
+        if self.null and isinstance(column, BinnedColumn):
+            self._codes[column.coded_missing] = True
         self.intervals = united(intervals, self.grid)
 
     def literal(self, *, unless_missing: bool = False) -> Literal:
@@ -266,7 +266,10 @@ class Condition:
 
         A missing value satisfies it if null is among what it lists, or with `unless_missing`.
         """
-        return self._compiled(self.intervals, self._codes, self.null or unless_missing)
+        codes = self._codes
+        if unless_missing and isinstance(self.column, BinnedColumn):
+            codes = codes | (self.grid is not None and self.grid.absent)
+        return self._compiled(self.intervals, codes, self.null or unless_missing)
 
     def negated(self) -> Literal:
         """Returns the opposite of the condition.
@@ -279,7 +282,7 @@ class Condition:
         if not isinstance(self.column, BinnedColumn):
             possible = codes.copy()
             if self.column.missing:
-                possible[-1] = null
+                possible[len(self.column.values)] = null
             return Literal(self.name, possible, possible)
         grid = self.grid
         assert grid is not None
@@ -287,7 +290,7 @@ class Condition:
         for low, high in intervals:
             possible |= (grid.low <= high) & (grid.high >= low)
             sure |= (grid.low >= low) & (grid.high <= high)
-        possible[grid.absent] = sure[grid.absent] = null
+        possible[grid.absent] = sure[grid.absent] = codes[grid.absent]
         return Literal(self.name, possible, sure, intervals, null)
 
     # Categorical columns ----------------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from fedsyn.domain import Codes, Flags, Floats, Integers
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.column_base import LEFT_OUT
 from fedsyn.table.schema.columns import CategoricalColumn, Column
-from fedsyn.table.schema.values import dates_in_numbers, is_missing, text_in_column
+from fedsyn.table.schema.values import is_missing
 
 # Codes of text that are remembered for a column.
 _REMEMBERED = 1 << 16
@@ -92,32 +93,49 @@ class Block(NamedTuple):
         codes: (m, d) in the schema's dtype and order, C order.
         numbers: (m, ordered columns) float32 before binning, in the schema's order; NaN where missing.
         own: the values of an open schema's open columns, whose codes are placeholders; words are those known so far.
+        kept: (rows,) which rows of the table the block has; None: all of them.
     """
 
     codes: np.ndarray
     numbers: npt.NDArray[np.float32]
     own: OwnRows = NOTHING_OWN
+    kept: Flags | None = None
+
+    @property
+    def read(self) -> int:
+        """Number of the table's rows that were read for it."""
+        return len(self.codes) if self.kept is None else len(self.kept)
+
+    def of(self, mask: Flags) -> Flags:
+        """Returns the part of a mask of the table's rows that is of the rows kept."""
+        return mask if self.kept is None else mask[self.kept]
 
 
 class Encoder:
     """Encodes the blocks of one table.
 
-    All blocks have the table's columns. `finish` says what is wrong with the table.
+    All blocks have the table's columns. Each row's codes depend on that row alone, and no cell raises.
 
     >>> import pandas as pd
     >>> from fedsyn.table.schema import NumericColumn
     >>> age = NumericColumn(lower=0, upper=99, dtype="integer", bins=10)
     >>> encoder = Encoder({"age": age}, frozenset(), np.uint8)
     >>> encoder.block(pd.DataFrame({"age": [7, 63, None]})).codes.tolist()
-    [[0], [6], [0]]
+    [[0], [6]]
+    >>> encoder.left_out
+    1
 
     Args:
         columns: name -> modelled column.
         missing_text: text that stands for a missing value.
         dtype: of the codes.
         keep: columns whose values a block keeps beside the codes.
-        csv: whether the blocks are of a CSV file. Its reader takes a block of true and false for booleans; beside
-            numbers in other blocks they are text.
+
+    Attributes:
+        rows: rows seen so far.
+        unplaced: column -> rows of them whose value it cannot place.
+        clipped: ordered column -> rows whose number lies beyond its bounds.
+        left_out: rows that no block has, as a column has no code for what it cannot place.
     """
 
     def __init__(
@@ -126,87 +144,73 @@ class Encoder:
         missing_text: frozenset[str],
         dtype: npt.DTypeLike,
         keep: Collection[str] = (),
-        csv: bool = False,
     ) -> None:
         self.columns, self.missing_text, self.dtype, self.kept = columns, missing_text, np.dtype(dtype), keep
         self.numeric = [name for name, column in columns.items() if isinstance(column, BinnedColumn)]
         self.rows = 0
-        self._csv = csv
-        self._known: dict[str, dict[str, int]] = {name: {} for name in columns}
-        self._texts = dict.fromkeys(self.numeric, 0)  # rows that hold what the column's kind cannot read
-        self._flags = dict.fromkeys(self.numeric, 0)  # rows of a CSV file's blocks that hold true and false only
-        self._numbers = dict.fromkeys(self.numeric, 0)  # rows with a number, of a CSV file
+        self.left_out = 0
+        self.unplaced: dict[str, int] = dict.fromkeys(columns, 0)
+        self.clipped: dict[str, int] = dict.fromkeys(self.numeric, 0)
+        self._known: dict[str, dict[str, tuple[int, bool]]] = {name: {} for name in columns}
         # The different texts of each open column of categories, numbered as they come.
         self._words: dict[str, dict[str, int]] = {
             name: {} for name, column in columns.items() if name in keep and isinstance(column, CategoricalColumn)
         }
 
     def whole(self, frame: pd.DataFrame) -> Block:
-        """Encodes a whole table. Raises DataError as `block` and `finish`."""
-        block = self.block(frame)
-        self.finish()
-        return block
+        """Encodes a whole table."""
+        return self.block(frame)
 
     def block(self, source: pd.DataFrame) -> Block:
-        """Encodes some rows. Raises DataError if a numeric column holds dates."""
+        """Encodes some rows, without those that are left out."""
         size = len(source)
         codes = np.empty((size, len(self.columns)), dtype=self.dtype)
         numbers = np.empty((size, len(self.numeric)), dtype=np.float32)
         open_numbers: dict[str, Floats] = {}
         index: dict[str, Codes] = {}
+        left_out = np.zeros(size, dtype=bool)
         for j, (name, column) in enumerate(self.columns.items()):
             if isinstance(column, CategoricalColumn):
                 values, places = _factorised(source[name])
-                codes[:, j] = self._categories(name, column, values)[places]
+                placed = self._categories(name, column, values, places)
                 if name in self._words:
                     index[name] = self._word_places(name, column, values)[places]
             else:
-                parsed = self._values(name, column, source[name])
-                codes[:, j] = column.codes_of(parsed)
+                parsed, placed = self._values(name, column, source[name])
                 if name in self.kept:
                     open_numbers[name] = parsed
                 with np.errstate(over="ignore"):
                     numbers[:, self.numeric.index(name)] = parsed
+            if column.unplaced == LEFT_OUT:
+                left_out |= placed == LEFT_OUT
+            codes[:, j] = placed
         self.rows += size
-        return Block(
+        block = Block(
             codes, numbers, OwnRows(open_numbers, {name: list(known) for name, known in self._words.items()}, index)
         )
+        if not left_out.any():
+            return block
+        self.left_out += int(left_out.sum())
+        kept = ~left_out
+        return Block(codes[kept], numbers[kept], block.own.taken(kept), kept)
 
-    def finish(self) -> None:
-        """Says what only the whole table shows.
-
-        Raises:
-            DataError: a column holds what its kind cannot read. Names the column, counts rows, quotes nothing.
-        """
-        for name in self.numeric:
-            bad = self.unread(name)
-            if bad:
-                column = self.columns[name]
-                assert isinstance(column, BinnedColumn)
-                raise text_in_column(name, column.kind, column.expected, bad, self.rows)
-
-    def unread(self, name: str) -> int:
-        """Returns how many rows hold unreadable values so far.
-
-        A column's kind cannot read such a value.
-        """
-        return self._texts[name] + (self._flags[name] if self._numbers[name] or self._texts[name] else 0)
-
-    def _categories(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> Codes:
-        """Returns the code of each value, (m + 1,).
-
-        The last entry is that of a missing value.
-        """
+    def _categories(self, name: str, column: CategoricalColumn, values: Sequence[Any], places: Codes) -> Codes:
+        """Returns the code of each row, (m,). Counts the rows that the column cannot place."""
         known = self._known[name]
-        codes = []
-        for value in values:
-            code = known.get(value) if type(value) is str else None
-            if code is None:
+        codes, unlisted = [], np.zeros(len(values) + 1, dtype=bool)
+        for at, value in enumerate(values):
+            placed = known.get(value) if type(value) is str else None
+            if placed is None:
                 code = column.code_of(value, self.missing_text)
+                missing = is_missing(value, self.missing_text) and column.missing
+                placed = code, not missing and code == column.unplaced and not column.lists(value)
                 if type(value) is str and len(known) < _REMEMBERED:
-                    known[value] = code
-            codes.append(code)
-        return np.asarray([*codes, column.code_of(None, self.missing_text)], dtype=self.dtype)
+                    known[value] = placed
+            codes.append(placed[0])
+            unlisted[at] = placed[1]
+        unlisted[-1] = not column.missing
+        self.unplaced[name] += int(unlisted[places].sum())
+        return np.asarray([*codes, column.code_of(None, self.missing_text)], dtype=np.int32)[places]
 
     def _word_places(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> npt.NDArray[np.int32]:
         """Returns the number of each value's text, (m + 1,).
@@ -221,33 +225,32 @@ class Encoder:
         places = [-1 if word in absent else known.setdefault(str(word), len(known)) for word in words]
         return np.array([*places, -1], np.int32)
 
-    def _values(self, name: str, column: BinnedColumn, source: pd.Series) -> Floats:
-        """Returns float64 numbers, (m,), NaN where missing.
+    def _values(self, name: str, column: BinnedColumn, source: pd.Series) -> tuple[Floats, Codes]:
+        """Returns (m,) float64 numbers, NaN where there is none, and (m,) codes.
 
-        Counts what is not of the column's kind.
+        Counts the rows that the column cannot place, and those beyond its bounds.
         """
         plain = _plain_numbers(source)
-        if plain is not None:
-            numbers = column.of_plain(plain)
-            if numbers is not None:
-                if self._csv and source.dtype.kind == "b":
-                    self._flags[name] += len(plain)
-                elif self._csv:
-                    self._numbers[name] += int(np.count_nonzero(~np.isnan(plain)))
-                return numbers
-            if np.isnan(plain).all():  # a block of missing cells is one in every kind
-                return plain
-        if column.reads_numbers and _holds_dates(source):
-            raise dates_in_numbers(name)
-        values, index = _factorised(source)
-        parsed, bad = column.parse_all(values, self.missing_text)
-        rows = np.bincount(index + 1, minlength=len(values) + 1)[1:]  # of each value
-        flags = np.array([self._csv and isinstance(value, bool) for value in values], dtype=bool)
-        self._texts[name] += int(rows[bad].sum())
-        self._flags[name] += int(rows[flags & ~bad].sum())
-        self._numbers[name] += int(rows[~bad & ~flags & ~np.isnan(parsed)].sum())
-        by_row: Floats = np.append(parsed, np.nan)[index]
-        return by_row
+        numbers = None if plain is None else column.of_plain(plain)
+        if plain is not None and numbers is None and np.isnan(plain).all():
+            numbers = plain  # a block of missing cells is one in every kind
+        if numbers is not None:
+            codes = column.codes_of(numbers)
+            numbers, unplaced = column.without_sides(numbers), np.isnan(numbers) & (not column.missing)
+        elif column.reads_numbers and _holds_dates(source):
+            numbers, unplaced = np.full(len(source), np.nan), np.ones(len(source), dtype=bool)
+            codes = np.full(len(source), column.unplaced)
+        else:
+            values, index = _factorised(source)
+            by_value, code_of, bad = column.place(values, self.missing_text)
+            gone = np.isnan(by_value) & (code_of == column.unplaced) & (not column.missing)
+            numbers = np.append(by_value, np.nan)[index]
+            codes = np.append(code_of, column.codes_of(np.array([np.nan])))[index]
+            unplaced = np.append(bad | gone, not column.missing)[index]
+        self.unplaced[name] += int(unplaced.sum())
+        low, high = column.span
+        self.clipped[name] += int(((numbers < low) | (numbers > high)).sum())
+        return numbers, codes
 
 
 def _plain_numbers(series: pd.Series) -> Floats | None:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedsyn.domain import Codes, Floats
+from fedsyn.domain import Codes, Flags, Floats
 
 #: Two codes for each of n rows -> (n,) log of how much likelier the row is with the second than with the first.
 Odds = Callable[[Codes, Codes], Floats]
@@ -49,25 +49,21 @@ class Inside:
         edges: (bins + 1,) ascending.
         counts: (bins,) records of each; one record is taken for the least.
         lean: -1 to 1, where in the range of what the counts leave open; 0 is the middle.
+        atoms: (bins,) bins of a single value. They say nothing of the density of the others, which are taken to be
+            each other's neighbours.
     """
 
-    def __init__(self, edges: Floats, counts: Floats, lean: float = 0.0) -> None:
-        widths, counts = np.diff(edges), np.maximum(np.asarray(counts, np.float64), 1.0)
+    def __init__(self, edges: Floats, counts: Floats, lean: float = 0.0, atoms: Flags | None = None) -> None:
+        counts = np.maximum(np.asarray(counts, np.float64), 1.0)
         self._counts = counts
         self._mixture: Floats | None = None
         self.rates, self.indices = np.zeros(len(counts)), np.zeros(len(counts))
         self.flipped = np.zeros(len(counts), dtype=bool)
-        if len(counts) > 1 and (widths > 0).all():
-            between = _rates(counts, widths)
-            before, after = np.append(_beyond(between), between), np.append(between, _beyond(between[::-1]))
-            self.rates = _limited(before, after, lean, widths)
-        if len(counts) > 2 and (widths > 0).all():
-            if between[-1] > 0:
-                self.rates[-1], self.indices[-1] = _tail(counts[-3:], widths[-3:], lean)
-            if between[0] < 0:
-                self.rates[0], self.indices[0] = _tail(counts[2::-1], widths[2::-1], lean)
-                self.flipped[0] = True
-        self.rates[np.abs(self.rates) < _FLAT] = 0.0
+        rest = np.ones(len(counts), dtype=bool) if atoms is None else ~atoms
+        if rest.any():
+            self.rates[rest], self.indices[rest], self.flipped[rest] = _densities(
+                np.diff(edges)[rest], counts[rest], lean
+            )
         self._whole = -np.expm1(-self._risen(np.arange(len(counts)), 1.0))
 
     def _risen(self, bins: Codes, place: Floats | float) -> Floats:
@@ -159,6 +155,23 @@ class Inside:
         known = odds(low, high) - np.log(counts[high] / counts[low])
         known = np.clip(known, -np.log(counts[high]), np.log(counts[low]))
         return np.asarray(known / (mean[high] - mean[low]) * span[bins])
+
+
+def _densities(widths: Floats, counts: Floats, lean: float) -> tuple[Floats, Floats, Flags]:
+    """Returns rates and indices of neighbouring bins, and which are flipped."""
+    rates, indices, flipped = np.zeros(len(counts)), np.zeros(len(counts)), np.zeros(len(counts), dtype=bool)
+    if len(counts) > 1 and (widths > 0).all():
+        between = _rates(counts, widths)
+        before, after = np.append(_beyond(between), between), np.append(between, _beyond(between[::-1]))
+        rates = _limited(before, after, lean, widths)
+    if len(counts) > 2 and (widths > 0).all():
+        if between[-1] > 0:
+            rates[-1], indices[-1] = _tail(counts[-3:], widths[-3:], lean)
+        if between[0] < 0:
+            rates[0], indices[0] = _tail(counts[2::-1], widths[2::-1], lean)
+            flipped[0] = True
+    rates[np.abs(rates) < _FLAT] = 0.0
+    return rates, indices, flipped
 
 
 def _rates(counts: Floats, widths: Floats) -> Floats:

@@ -31,6 +31,7 @@ from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.table.schema.shown import described, view_of
+from fedsyn.table.schema.spread import spread
 from fedsyn.table.schema.values import MISSING_TEXT, written
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 class Schema(BaseModel, Shown):
     """The columns of a table with their public values.
 
-    A value outside the schema gets a code too: the nearest bin, or "other".
+    A value outside the schema gets a code too: the nearest bin, "other", missing, or that of what is not listed. Where
+    a column has none of these, the row is left out.
 
     >>> import pandas as pd
     >>> schema = Schema.loads('''
@@ -355,7 +357,8 @@ class Schema(BaseModel, Shown):
         """
         data = self.to_dict() | ({} if label is None else {"label": label})
         for name, column in self.columns.items():
-            if bins is not None and isinstance(column, BinnedColumn) and isinstance(column.bins, int):
+            equal = isinstance(column, BinnedColumn) and isinstance(column.bins, int) and not column.values
+            if bins is not None and equal:
                 data["columns"][name]["bins"] = with_bins(bins, self.open.get(name))
         return self if bins is None and label is None else Schema.from_dict(data)
 
@@ -371,7 +374,7 @@ class Schema(BaseModel, Shown):
     @cached_property
     def domain(self) -> Domain:
         """Attributes of the encoded table, with constraints' zeros and value groups."""
-        ordered = {n: c.size - c.missing for n, c in self.columns.items() if isinstance(c, BinnedColumn)}
+        ordered = {n: c.size - len(c.sides) for n, c in self.columns.items() if isinstance(c, BinnedColumn)}
         sizes = tuple(column.size for column in self.columns.values())
         return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros, coarser=self.compiled.coarser)
 
@@ -423,9 +426,9 @@ class Schema(BaseModel, Shown):
         if doubled:
             raise DataError(f"{where} has more than one column named '{doubled[0]}'")
 
-    def encoder(self, csv: bool = False) -> Encoder:
-        """Returns an encoder of one table's blocks (`csv`: of a CSV file)."""
-        return Encoder(self.columns, self.missing_text, self.dtype, self.open, csv)
+    def encoder(self) -> Encoder:
+        """Returns an encoder of one table's blocks."""
+        return Encoder(self.columns, self.missing_text, self.dtype, self.open)
 
     def block(self, frame: AnyFrame) -> Block:
         """Encodes a table as one block.
@@ -436,7 +439,7 @@ class Schema(BaseModel, Shown):
             frame: a table with at least the schema's columns, in any order.
 
         Raises:
-            DataError: a column is missing or doubled, or a numeric column holds text or dates.
+            DataError: a column is missing or doubled.
         """
         rows = as_frame(frame)
         self.require_columns(rows.columns)
@@ -446,12 +449,17 @@ class Schema(BaseModel, Shown):
         """Returns (n, d) codes in `domain`'s order. Raises DataError as `block`."""
         return self.block(frame).codes
 
-    def recoded(self, codes: np.ndarray, rows: OwnRows) -> np.ndarray:
-        """Replaces an open schema's placeholders by this closed schema's (n, d) codes."""
+    def recoded(self, codes: np.ndarray, rows: OwnRows, before: Domain) -> np.ndarray:
+        """Replaces an open schema's placeholders by this closed schema's (n, d) codes.
+
+        `before` is the domain of the open schema.
+        """
         result = codes.astype(self.dtype)
         for j, (name, column) in enumerate(self.columns.items()):
             if isinstance(column, BinnedColumn) and name in rows.numbers:
-                result[:, j] = column.codes_of(rows.numbers[name])
+                numbers, placeholders = rows.numbers[name], before[name] - len(column.sides)
+                aside = codes[:, j].astype(np.int64) - placeholders + column.size - len(column.sides)
+                result[:, j] = np.where(np.isnan(numbers), aside, column.codes_of(np.nan_to_num(numbers)))
             elif isinstance(column, CategoricalColumn) and name in rows.index:
                 table = [column.code_of(word, self.missing_text) for word in (*rows.words[name], None)]
                 result[:, j] = np.asarray(table, self.dtype)[rows.index[name]]
@@ -487,7 +495,7 @@ class Schema(BaseModel, Shown):
         ordered = [name for name, column in known.items() if isinstance(column, BinnedColumn)]
         block = Encoder(known, self.missing_text, np.int64, keep=ordered).whole(rows)
         drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
-        codes = {name: block.codes[:, j] for j, name in enumerate(known) if name not in drawn}
+        codes = {name: block.codes[:, j] for j, name in enumerate(known)}
         return DrawnRows(codes, drawn)
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
@@ -503,7 +511,7 @@ class Schema(BaseModel, Shown):
 
         Returns:
             A table with the schema's column names, order, categories, dtypes and units, for which `encode` gives
-            back `codes`.
+            back `codes`, but for the code of what is not listed: such a row gets another value of the column.
 
         Raises:
             ValueError: codes of another shape, or outside the domain.
@@ -520,13 +528,15 @@ class Schema(BaseModel, Shown):
         return self._table(codes, rng, start, dtypes=False)
 
     def _table(self, codes: np.ndarray, rng: np.random.Generator, start: int, *, dtypes: bool) -> pd.DataFrame:
+        codes = spread(codes, self.columns, self.domain, self._odds, rng)
         rows, table = self.compiled.drawn(codes, rng, self._odds), {}
         for name in self.order:
             column: Any = self.every_column[name]
             if name in self.aside:
                 table[name] = column.fresh(start, len(codes), rng)
             elif name in rows.drawn:
-                table[name] = (column.restored if dtypes else column.cells)(*rows.drawn[name])
+                column_codes = rows.codes.get(name, np.zeros(len(codes), dtype=np.intp))  # a computed one has none
+                table[name] = column.series_of(*rows.drawn[name], column_codes, dtypes=dtypes)
             else:
                 table[name] = (column.decode if dtypes else column.cells)(rows.codes[name])
         return pd.DataFrame(table)

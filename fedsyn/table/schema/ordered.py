@@ -34,6 +34,8 @@ class WrittenNumber(BinnedColumn):
     """A number that may be written with more than digits.
 
     Attributes:
+        multiple_of: what every number is a multiple of, where that is more than one step: 100 for prices in hundreds,
+            0.5 for half points. Another number goes to the nearest multiple.
         thousands: what stands between groups of three digits, such as "," or "."; None: nothing.
         mark: what stands before the decimals.
         prefix, suffix: text around the number, such as "€" or " %". Spaces around a cell do not count.
@@ -43,6 +45,9 @@ class WrittenNumber(BinnedColumn):
     lower: float | None = None
     upper: float | None = None
     bins: StrictInt | tuple[float, ...] | Literal["values"] = 32
+    atoms: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+    multiple_of: float | None = Field(default=None, gt=0)
     thousands: Literal[",", ".", " ", "'", "\u00a0", "\u202f"] | None = None
     mark: Literal[".", ","] = "."
     prefix: str = ""
@@ -53,6 +58,17 @@ class WrittenNumber(BinnedColumn):
     def decimals(self) -> int:
         """Digits after the decimal mark."""
         return 0
+
+    @property
+    def _steps(self) -> int:
+        """Steps of the last decimal from one number to the next."""
+        return 1 if self.multiple_of is None else max(1, round(self.multiple_of * 10**self.decimals))
+
+    @model_validator(mode="after")
+    def _whole_multiple(self) -> WrittenNumber:
+        if self.multiple_of is not None and not math.isclose(self._steps, self.multiple_of * 10**self.decimals):
+            raise ValueError(f"multiple_of must be a number of at most {self.decimals} decimals")
+        return self
 
     @model_validator(mode="after")
     def _marks_differ(self) -> WrittenNumber:
@@ -69,7 +85,7 @@ class WrittenNumber(BinnedColumn):
 
     @property
     def scale(self) -> tuple[str, Fraction]:
-        return NUMBERS, Fraction(1, 10**self.decimals)
+        return NUMBERS, Fraction(self._steps, 10**self.decimals)
 
     @property
     def expected(self) -> str:
@@ -77,6 +93,8 @@ class WrittenNumber(BinnedColumn):
 
     @property
     def _not_whole(self) -> str:
+        if self.multiple_of is not None:
+            return f"bounds, edges and atoms must be multiples of {self.multiple_of:g}"
         digits = "whole numbers" if self.decimals == 0 else f"numbers of at most {self.decimals} decimals"
         return f"bounds and edges must be {digits}, and at most 2**53 steps"
 
@@ -84,15 +102,20 @@ class WrittenNumber(BinnedColumn):
         number = float(bound)
         if not math.isfinite(number):
             raise ValueError("a bound must be a finite number")
-        steps = number * 10**self.decimals
+        steps = number * 10**self.decimals / self._steps
         return float(round(steps)) if math.isclose(steps, round(steps), rel_tol=1e-12, abs_tol=1e-6) else steps
 
     def bound(self, number: float) -> Any:
-        return round(number / 10**self.decimals, self.decimals) if self.decimals else int(number)
+        return (
+            round(number * self._steps / 10**self.decimals, self.decimals)
+            if self.decimals
+            else int(number) * self._steps
+        )
 
     def of_plain(self, numbers: Floats) -> Floats | None:
         # The nearest step; an integer column keeps what lies between two integers in the bin of the lower one.
-        return np.rint(numbers * 10.0**self.decimals) if self.decimals else numbers
+        exact = self.decimals == 0 and self._steps == 1
+        return numbers if exact else np.rint(numbers * 10.0**self.decimals / self._steps)
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
         numbers, bad = numbers_of(self._parsed(value, missing_text) for value in values)
@@ -126,25 +149,26 @@ class WrittenNumber(BinnedColumn):
         return parse_number(sign + body.replace(self.mark, "."))
 
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
-
+        in_steps = numbers * self._steps
         if self.stored is not None and self.stored.startswith("decimal"):
             import decimal
 
-            exact = [decimal.Decimal(int(number)).scaleb(-self.decimals) for number in numbers.tolist()]
+            exact = [decimal.Decimal(int(number)).scaleb(-self.decimals) for number in in_steps.tolist()]
             return pd.Series(exact, dtype=object).mask(absent, None)
         if not self.reads_numbers and (self.stored is None or self.stored in ("object", "str", "string")):
             return as_stored(self.cells(numbers, absent), self.stored)
         if self.decimals == 0:
-            return restored_numbers(numbers, absent, True, self.missing, self.stored)
-        return restored_numbers(numbers / 10**self.decimals, absent, False, self.missing, self.stored)
+            return restored_numbers(in_steps, absent, True, self.missing, self.stored)
+        return restored_numbers(in_steps / 10**self.decimals, absent, False, self.missing, self.stored)
 
     def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
         if self.decimals == 0 and self.reads_numbers:
-            return restored_numbers(numbers, absent, True, self.missing, None)
+            return restored_numbers(numbers * self._steps, absent, True, self.missing, None)
         return super().cells(numbers, absent)
 
     def texts(self, numbers: np.ndarray) -> list[str]:
-        return [self._written(number) for number in (np.asarray(numbers, np.float64) / 10**self.decimals).tolist()]
+        values = np.asarray(numbers, np.float64) * self._steps / 10**self.decimals
+        return [self._written(number) for number in values.tolist()]
 
     def _written(self, value: float) -> str:
         text = f"{self.prefix}{self._digits(abs(value))}{self.suffix}"
@@ -201,6 +225,7 @@ class TemporalColumn(BinnedColumn):
         lower, upper: public bounds, as text.
         format: of the cells, in the codes of `strftime`; None: ISO 8601.
         step: the unit in which values lie; finer parts of a real value are cut off.
+        multiple_of: how many such units lie between two values: 15 for quarters of hours, with step: minute.
     """
 
     family: ClassVar[str] = MOMENTS
@@ -212,6 +237,9 @@ class TemporalColumn(BinnedColumn):
     lower: str | None = None
     upper: str | None = None
     bins: int | tuple[str, ...] | Literal["values"] = 32
+    atoms: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    multiple_of: int = Field(default=1, ge=1)
     format: str | None = None
     step: TimeStep = "second"
 
@@ -220,10 +248,17 @@ class TemporalColumn(BinnedColumn):
     def _as_text(cls, bound: Any) -> Any:
         return bound.isoformat() if isinstance(bound, dt.date | dt.time) else bound
 
+    @field_validator("atoms", "values", mode="before")
+    @classmethod
+    def _all_as_text(cls, values: Any) -> Any:
+        if not isinstance(values, list | tuple):
+            return values
+        return [value.isoformat() if isinstance(value, dt.date | dt.time) else value for value in values]
+
     @property
     def microseconds(self) -> int:
-        """Microseconds in one step."""
-        return _MICROSECONDS[self.step]
+        """Microseconds between two values that lie next to each other."""
+        return _MICROSECONDS[self.step] * self.multiple_of
 
     @property
     def scale(self) -> tuple[str, Fraction]:

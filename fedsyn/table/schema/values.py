@@ -10,33 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fedsyn.errors import CellError
 from fedsyn.lazy import pd
 
 # Text that stands for a missing value, unless it is one of the column's own categories.
 MISSING_TEXT = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"})
-
-
-def text_in_column(name: str, kind: str, expected: str, bad: int, rows: int) -> CellError:
-    """Returns the refusal of a column with unreadable values.
-
-    Its kind cannot read them. The message counts rows and quotes nothing.
-    """
-    if kind == "numeric":
-        return CellError(
-            f"column '{name}' is numeric in the schema but holds text that is not a number in "
-            f"{bad} of {rows} rows; correct the rows, list the text under "
-            "missing_values in the schema, or make the column categorical"
-        )
-    return CellError(
-        f"column '{name}' is of kind {kind} in the schema but holds something other than {expected} in {bad} of {rows} "
-        "rows; correct the rows or the column's format in the schema, or list the text under missing_values"
-    )
-
-
-def dates_in_numbers(name: str) -> CellError:
-    """The refusal of a numeric column that holds dates."""
-    return CellError(f"column '{name}' is numeric in the schema but holds dates; convert them to numbers")
 
 
 def parse_number(value: Any) -> float | None:
