@@ -78,9 +78,8 @@ def restrict(
         (lowest, highest), pieces = column.span, literal.intervals
         pieces = tuple((max(a, lowest), min(b, highest)) for a, b in pieces if a <= highest and b >= lowest)
         columns[name] = column = column.drawing_within(pieces)
-        weights[name] = np.concatenate(
-            [column.within.weights, literal.possible[len(column.within.weights) :].astype(np.float64)]
-        )
+        inside = column.within.weights
+        weights[name] = np.append(inside, literal.possible[len(inside) :].astype(np.float64))
         masks[name] = weights[name] > 0
         if not masks[name].any() and pieces:
             raise ConfigError(f"where: no value of '{name}' that is drawn lies in that range; ask for a wider one")
@@ -89,9 +88,8 @@ def restrict(
             raise ConfigError(f"where: no value of '{name}' is in that range; its values are {bounds}")
     if not where:
         return schema, model
-    # The schema decodes by the cut columns.
     restricted = schema.model_copy(update={"columns": columns})
-    for cached in ("every_column", "compiled", "domain"):  # made once, of the old columns
+    for cached in ("every_column", "compiled", "domain"):  # made once, of the columns before they were cut
         restricted.__dict__.pop(cached, None)
     # The model: constraints first, as they also read the cut bins, then the conditions.
     cut = {name: weight for name, weight in weights.items() if (weight[masks[name]] != 1).any()}

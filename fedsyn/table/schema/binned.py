@@ -250,7 +250,7 @@ class BinnedColumn(SidedColumn):
 
     @property
     def _between_values(self) -> Floats:
-        """Edges half way between listed values: a number between two has the nearer one's bin."""
+        """Edges half way between listed values."""
         known = np.array([self.number(value) for value in self.values], dtype=np.float64)
         middles = (known[:-1] + known[1:]) / 2.0
         middles = np.floor(middles) + 1.0 if self.whole else middles
@@ -259,14 +259,14 @@ class BinnedColumn(SidedColumn):
 
     @cached_property
     def atom_bins(self) -> Flags:
-        """Which bins hold a single value that is written exactly, (bins,)."""
+        """Marks the bins of a single value, which is written exactly, (bins,)."""
         if self.values:
             return np.ones(len(self.values), dtype=bool)
         return np.isin(self.edges[:-1], [self.number(atom) for atom in self.atoms])
 
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
-        """The smallest and the largest number that each bin gives back, (bins,) each."""
+        """Smallest and largest number that each bin gives back, (bins,) each."""
         if self.values:
             known = np.array([self.number(value) for value in self.values], dtype=np.float64)
             return known, known
@@ -324,7 +324,7 @@ class BinnedColumn(SidedColumn):
 
     @cached_property
     def unplaced(self) -> int:
-        """Code of a value that the column cannot place; `LEFT_OUT` where there is none."""
+        """Code of a value that the column cannot place, or `LEFT_OUT`."""
         if self.unlisted:
             return self.size - 1
         return len(self.edges) - 1 if self.missing else LEFT_OUT
@@ -359,7 +359,7 @@ class BinnedColumn(SidedColumn):
         return numbers, codes >= bins
 
     def _drawn(self, inside: Codes, codes: Codes, uniform: Floats, odds: Odds | None) -> npt.NDArray[Any]:
-        """Draws a number in each of (n,) bins; `codes` are those of their rows."""
+        """Draws a number inside each of (n,) bins."""
         if odds is not None and self._inside is not None:
             uniform = self._inside.linked(codes, uniform, odds)
         if self._within is not None:

@@ -70,7 +70,7 @@ class ColumnBase(BaseModel):
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Words for the codes after a column's bins or categories, in their order."""
+        """Words for the codes after a column's bins or categories."""
         return (*[MISSING] * self.missing, *[UNLISTED] * self.unlisted)
 
     @classmethod

@@ -129,7 +129,7 @@ class CategoricalColumn(ColumnBase):
 
     @cached_property
     def unplaced(self) -> int:
-        """Code of a value that is not listed; `LEFT_OUT` where there is none."""
+        """Code of a value that is not listed, or `LEFT_OUT`."""
         other = self.other_value
         if other is not None:
             return next(code for code, value in enumerate(self.values) if same(other, value))
@@ -147,7 +147,7 @@ class CategoricalColumn(ColumnBase):
 
     @cached_property
     def _folded(self) -> dict[str, int]:
-        """Text without case and blanks around it -> code, where one code alone has it."""
+        """Codes by text without case, where one code alone has it."""
         folded: dict[str, int] = {}
         for (sort, value), code in self._codes.items():
             text = str(value).strip().casefold() if sort == "text" else ""
@@ -156,7 +156,7 @@ class CategoricalColumn(ColumnBase):
         return {text: code for text, code in folded.items() if code != LEFT_OUT}
 
     def listed(self, value: Any) -> int | None:
-        """Returns the code of a value that is listed, however it is written; None for any other."""
+        """Returns the code of a listed value, however written, or None."""
         for form in keys(value):
             if form in self._codes:
                 return self._codes[form]

@@ -35,6 +35,7 @@ from fedsyn.table.schema.feasible import (
     refuse_circles,
 )
 from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, Impossible, SumRule, When
+from fedsyn.table.schema.spread import close_unlisted
 
 _DAY = Fraction(86_400_000_000)
 
@@ -118,7 +119,7 @@ class Computed(ComputedColumn):
         )
 
     def _require_room(self, column: BinnedColumn, columns: Mapping[str, Any]) -> None:
-        optional = [name for name in self.sources if _optional(columns[name], self.grids[name])]
+        optional = [name for name in self.sources if self.grids[name].optional(columns[name].unlisted)]
         if optional and not column.missing:
             raise SchemaError(f"{self.rule.text}: '{optional[0]}' may be missing, so '{self.name}' needs missing: true")
         if not self.whole:
@@ -222,9 +223,7 @@ class Mapped(ComputedColumn):
             for first, last in covered:
                 inside |= (low >= first) & (high <= last)
             known = np.where(grid.absent, known, inside)
-        if self.source.unlisted:
-            known[-1] = True  # no table has such a value
-        if not known.all():
+        if not known[: len(known) - self.source.unlisted].all():
             labels = [*self.source.labels(), *self.source.sides]
             raise SchemaError(
                 f"{self.rule.text}: the map has no entry for '{labels[int(np.flatnonzero(~known)[0])]}' of "
@@ -261,15 +260,10 @@ class Mapped(ComputedColumn):
         return Literal(self.rule.determines, holds, holds)
 
 
-def _optional(column: Any, grid: NumberGrid) -> bool:
-    """Returns whether a row of a table may have no number of a column."""
-    return bool(grid.absent[: len(grid.absent) - column.unlisted].any())
-
-
 # All constraints of a schema ------------------------------------------------------------------------------------------
 
 
-# How often rows whose numbers break a constraint are drawn anew before they are placed one column after the other.
+# Draws of rows whose numbers break a constraint, before they are placed one column after the other.
 _DRAWS = 8
 #: (n, d) codes, a column, and two codes of it for each row -> (n,) log odds of the second (`inside.Odds`).
 RowOdds = Callable[[np.ndarray, str, np.ndarray, np.ndarray], np.ndarray]
@@ -439,11 +433,7 @@ class CompiledRules:
                     texts = "' and '".join(dict.fromkeys(constraint.text for constraint in group.constraints))
                     raise SchemaError(f"constraints '{texts}' leave no possible row together")
         for clique, cells in tables.items():
-            for axis, name in enumerate(clique):
-                if self.columns[name].unlisted:
-                    # Such a row gets one of the column's values in the end: it is impossible where all of them are.
-                    last = np.moveaxis(cells, axis, 0)
-                    last[-1] = last[:-1].all(axis=0)
+            close_unlisted(clique, cells, self.columns)
         return tuple(Zeros(clique, cells) for clique, cells in tables.items())
 
     @property

@@ -57,6 +57,13 @@ class NumberGrid:
         out = out * self.unit.numerator if self.unit.numerator != 1 else out
         return out / self.unit.denominator if self.unit.denominator != 1 else out
 
+    def optional(self, unlisted: bool) -> bool:
+        """Returns whether a row of a table may have no number.
+
+        `unlisted` says whether the last code is that of what is not listed, which no table has.
+        """
+        return bool(self.absent[: len(self.absent) - unlisted].any())
+
     def at_most(self, value: npt.ArrayLike) -> Floats:
         """The largest number whose value is at most this one."""
         value = np.asarray(value, dtype=np.float64)

@@ -107,7 +107,7 @@ class Block(NamedTuple):
         return len(self.codes) if self.kept is None else len(self.kept)
 
     def of(self, mask: Flags) -> Flags:
-        """Returns the part of a mask of the table's rows that is of the rows kept."""
+        """Returns a mask of the table's rows for the rows kept."""
         return mask if self.kept is None else mask[self.kept]
 
 
@@ -195,7 +195,10 @@ class Encoder:
         return Block(codes[kept], numbers[kept], block.own.taken(kept), kept)
 
     def _categories(self, name: str, column: CategoricalColumn, values: Sequence[Any], places: Codes) -> Codes:
-        """Returns the code of each row, (m,). Counts the rows that the column cannot place."""
+        """Returns the code of each row, (m,).
+
+        Counts the rows that the column cannot place.
+        """
         known = self._known[name]
         codes, unlisted = [], np.zeros(len(values) + 1, dtype=bool)
         for at, value in enumerate(values):

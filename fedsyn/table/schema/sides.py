@@ -106,11 +106,11 @@ class SidedColumn(ColumnBase):
         return codes
 
     def side_of(self, value: Any) -> int | None:
-        """Returns the code of a word among missing_codes and censored values, or None."""
+        """Returns the code of a word beside the numbers, or None."""
         return self._side_words.get(written(value).strip())
 
     def series_of(self, numbers: np.ndarray, absent: np.ndarray, codes: np.ndarray, *, dtypes: bool) -> pd.Series:
-        """Returns rows as a table has them, with the words of their sides.
+        """Returns rows as a table has them, words included.
 
         Args:
             numbers, absent: (n,) as drawn.

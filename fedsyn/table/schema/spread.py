@@ -1,4 +1,6 @@
-"""Rows of a model whose value of a column is not listed: they get another one.
+"""Rows of a model whose value of a column is not listed.
+
+They get another one.
 
 The code of what is not listed is counted as any other, so that its share is known and the other columns keep these
 rows. No table holds it: as nobody knows the value, the row gets one of the column's others, as likely as the model has
@@ -7,7 +9,7 @@ them beside the rest of the row, or, without a model, as the other rows have the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,21 @@ def spread(
             out[left, j] = code
             left = left[domain.violated(out[left])]
     return out
+
+
+def close_unlisted(clique: Sequence[str], cells: np.ndarray, columns: Mapping[str, Any]) -> None:
+    """Marks cells of what is not listed as impossible, in place.
+
+    Such a row gets one of the column's values in the end, so it is impossible where all of them are.
+
+    Args:
+        clique, cells: names of columns, and which of their cells no row can have.
+        columns: name -> column.
+    """
+    for axis, name in enumerate(clique):
+        if columns[name].unlisted:
+            by_code = np.moveaxis(cells, axis, 0)
+            by_code[-1] = by_code[:-1].all(axis=0)
 
 
 def _draw(

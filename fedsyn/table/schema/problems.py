@@ -1,0 +1,53 @@
+"""Problems of a schema, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
+
+from fedsyn.errors import nearest, plainly
+from fedsyn.table.schema.column_base import ASIDE
+from fedsyn.table.schema.columns import KINDS
+
+
+def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
+    """Returns the problems of a schema in one line.
+
+    Each has its place and, for an unknown key, the nearest valid one. Eight at most, then a count.
+    """
+    problems: list[str] = []
+    for item in error.errors(include_url=False):
+        loc = [str(part) for part in item["loc"]]
+        # Inside a column: columns, name, kind, key, and then pydantic's own bookkeeping about unions.
+        in_column = loc[:1] in (["columns"], ["aside"]) and len(loc) > 3
+        key = loc[3] if in_column else next((part for part in reversed(loc) if not part.isdigit()), "")
+        where = f"column '{loc[1]}': " if loc[:1] in (["columns"], ["aside"]) and len(loc) > 1 else ""
+        if item["type"] == "extra_forbidden":
+            allowed = list((KINDS | ASIDE)[loc[2]].model_fields) if in_column else list(allowed_keys)
+            known = f" (allowed: {', '.join(allowed)})"
+            hint = nearest(key, allowed) or ("" if any(known in problem for problem in problems) else known)
+            problems.append(f"{where}unknown key '{key}'{hint}")
+        elif item["type"] in ("union_tag_invalid", "union_tag_not_found"):
+            kinds = [*KINDS, *ASIDE]
+            kind = item["input"].get("kind") if isinstance(item["input"], Mapping) else None
+            hint = nearest(kind, kinds) if isinstance(kind, str) else ""
+            problems.append(f"{where}kind must be one of {', '.join(kinds)}{hint}")
+        elif item["type"] == "missing":
+            problems.append(f"{where}missing key '{key}'")
+        elif in_column and key in _EXPECTED:
+            problems.append(f"{where}{key} must be {_EXPECTED[key]}")
+        else:
+            name = f"{key}: " if key and (in_column or not where) else ""
+            problems.append(f"{where}{name}{plainly(item)}")
+    distinct = list(dict.fromkeys(problems))
+    more = f"; and {len(distinct) - 8} more" if len(distinct) > 8 else ""
+    return "; ".join(distinct[:8]) + more
+
+
+_EXPECTED = {
+    "bins": "a number of bins, a list of ascending edges, 'values', or 'private'",
+    "categories": "a list of at least one text, number or boolean",
+    "other": "true, false, or the category for unknown values",
+    "groups": "a mapping from a category to a list of values",
+}
