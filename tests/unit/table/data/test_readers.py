@@ -28,12 +28,12 @@ from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 SECRET = "4711-diagnosis"  # stands for a cell: no message may quote it
 SCHEMA = Schema(
     columns={
-        "age": NumericColumn(lower=0, upper=99, bins=100, dtype="integer"),
+        "age": NumericColumn(lower=0, upper=99, bins=100, dtype="integer", missing=True),
         "town": CategoricalColumn(categories=("Bonn", "Köln", "Zürich"), missing=True),
     }
 )
 ROWS = [("7", "Köln"), ("63", "Bonn"), ("", "Zürich")]
-CODES = [[7, 1], [63, 0], [0, 2]]
+CODES = [[7, 1], [63, 0], [100, 2]]
 
 
 def text(separator: str = ",", end: str = "\n") -> str:

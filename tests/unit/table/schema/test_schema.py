@@ -140,22 +140,23 @@ def test_categories_match_whatever_type_the_value_arrives_in():
     assert encode(flags, ["True", "false", "TRUE", "0", 1, 0.0, 0]) == [1, 0, 1, 0, 1, 0, 0]
 
 
-def test_an_unknown_category_goes_to_other_and_never_raises():
+def test_an_unknown_category_goes_to_other_or_missing_and_never_raises():
     strange = ["b", "unseen", "", None, 3.5, True, float("inf"), ("a",)]
     assert encode(CategoricalColumn(categories=("a", "b")), strange) == [1] + [2] * 7
     assert encode(CategoricalColumn(categories=("Other", "b")), strange) == [1] + [0] * 7
     assert encode(CategoricalColumn(categories=("a", "b"), other="a"), strange) == [1] + [0] * 7
-    assert encode(CategoricalColumn(categories=("a", "b", "c"), other=False), strange) == [1] + [2] * 7
+    assert encode(CategoricalColumn(categories=("a", "b", "c"), other=False), strange) == [1]  # others are left out
+    assert encode(CategoricalColumn(categories=("a", "b", "c"), unlisted=True), strange) == [1] + [3] * 7
     with_missing = CategoricalColumn(categories=("a", "b"), missing=True)
     assert encode(with_missing, strange) == [1, 2, 3, 3, 2, 2, 2, 2]
     closed = CategoricalColumn(categories=("a", "b"), other=False, missing=True)
     assert encode(closed, strange) == [1] + [2] * 7
 
 
-def test_an_unknown_number_goes_to_the_nearest_category():
+def test_a_number_that_is_no_category_becomes_none_of_them():
     column = CategoricalColumn(categories=(10, -5, 0))
-    values = [10, 11, 1e9, float("inf"), -5, -99, float("-inf"), 2, 5, 5.01, "4.9", "text", None]
-    assert encode(column, values) == [0, 0, 0, 0, 1, 1, 1, 2, 2, 0, 2, 2, 2]
+    values = [10, 11, 1e9, float("inf"), -5, -99, 2, "0.0", "4.9", "text", None]
+    assert encode(column, values) == [0, 1, 2]
     named = CategoricalColumn(categories=(10, -5, 0), other=-1)
     assert encode(named, [10, 7, "text"]) == [0, 3, 3]
 
@@ -185,8 +186,9 @@ def test_numbers_outside_the_bounds_go_to_the_nearest_bin():
     assert encode(column, [0, 0.99, 1, 3.99, 4, 4.01, 1e300, inf, -0.01, -inf]) == [
         0, 0, 1, 3, 3, 3, 3, 3, 0, 0,
     ]  # fmt: skip
-    assert encode(column, [2.5, None, float("nan")]) == [2, 0, 0]
-    assert encode(column.model_copy(update={"missing": True}), [2.5, None, float("nan")]) == [2, 4, 4]
+    assert encode(column, [2.5, None, float("nan")]) == [2]  # the other rows are left out
+    column = NumericColumn(lower=0, upper=4, bins=4, missing=True)
+    assert encode(column, [2.5, None, float("nan")]) == [2, 4, 4]
 
 
 def test_integer_bins_hold_whole_integers_and_differ_by_at_most_one():
@@ -231,16 +233,14 @@ def test_with_bins_changes_numbers_of_bins_and_leaves_the_authors_choices():
         schema.adjusted(0)
 
 
-def test_text_and_dates_in_a_numeric_column_are_refused_without_quoting_them():
+def test_text_and_dates_in_a_numeric_column_are_placed_nowhere_and_counted():
     schema = Schema(columns={"age": NumericColumn(lower=0, upper=99)})
-    with pytest.raises(DataError) as caught:
-        schema.encode(pd.DataFrame({"age": ["12", "SECRET", "", "SECRET2", "1_000"]}))
-    message = str(caught.value)
-    assert "'age'" in message
-    assert "3 of 5 rows" in message
-    assert "SECRET" not in message
-    with pytest.raises(DataError, match="dates"):
-        schema.encode(pd.DataFrame({"age": pd.to_datetime(["2020-01-01"])}))
+    encoder = schema.encoder()
+    block = encoder.block(pd.DataFrame({"age": ["12", "x", "", "y", "1_000"]}))
+    assert (len(block.codes), encoder.unplaced, encoder.left_out) == (1, {"age": 4}, 4)
+    encoder = schema.encoder()
+    assert len(encoder.block(pd.DataFrame({"age": pd.to_datetime(["2020-01-01"])})).codes) == 0
+    assert encoder.unplaced == {"age": 1}
 
 
 def test_missing_and_doubled_columns_are_refused_and_further_ones_ignored():
