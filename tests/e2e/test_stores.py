@@ -12,14 +12,12 @@ from scipy import stats
 
 from fedsyn.config import RuntimeNode
 from fedsyn.errors import ConfigError, ProtocolError, RunError
-from fedsyn.flower import Message
-from fedsyn.flower.messages import read_reply
 from fedsyn.front.testing.bench import equal_arrays
 from fedsyn.front.testing.faults import garble, vanish
 from fedsyn.front.testing.harness import Federation, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.loading import load_config, parse_config
-from fedsyn.protocol.exchange import Exchange
+from fedsyn.protocol import exchange
 from fedsyn.protocol.stored import Answers
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
@@ -165,19 +163,18 @@ def test_a_party_that_fails_ends_the_run_in_one_sentence_and_what_was_charged_st
 def dealt_bytes(monkeypatch: pytest.MonkeyPatch, protocol: str) -> list[bytes]:
     """The largest array of each client's deal, as it reaches the server, in several runs."""
     seen: list[bytes] = []
-    read = Exchange.read
+    checked = exchange._checked
 
-    def kept(self: Exchange, replies: Any) -> Any:
-        letters: list[Message] = list(replies)
-        if self.envelope.request == "deal":
-            seen.extend(max((a.tobytes() for a in read_reply(m)[0]), key=len) for m in letters)
-        return read(self, letters)
+    def kept(partition: int, name: str, answer: Any) -> Any:
+        if name == "deal":
+            seen.append(max((array.tobytes() for array in answer.read()[0]), key=len))
+        return checked(partition, name, answer)
 
-    monkeypatch.setattr(Exchange, "read", kept)
+    monkeypatch.setattr(exchange, "_checked", kept)
     config = config_of("distaim", 6, {"rounds": 1}, aggregation={"protocol": protocol, "noise": "distributed"})
     for _ in range(20):
         finished(execute(config, federation()))
-    monkeypatch.setattr(Exchange, "read", read)
+    monkeypatch.setattr(exchange, "_checked", checked)
     return seen
 
 

@@ -249,7 +249,7 @@ class _Columns:
                 (a for a in able if a != b != self.label and able[a][at]), key=lambda a: a in self.rows.drawn
             ):
                 target, codes = self.columns[b], self.rows.codes[b]
-                if a in self.rows.codes:
+                if a not in self.rows.drawn:
                     entries = self._by_category(a, self.rows.codes[a], b, codes)
                 else:
                     entries = self._by_number(a, *self.rows.drawn[a], target, codes)
@@ -262,7 +262,7 @@ class _Columns:
 
         (categories,) is true unless the first rows show that the column does not.
         """
-        values = (self.rows.codes[a] if a in self.rows.codes else self.rows.drawn[a][0])[:_FIRST_ROWS]
+        values = (self.rows.drawn[a][0] if a in self.rows.drawn else self.rows.codes[a])[:_FIRST_ROWS]
         order = np.argsort(values, kind="stable")
         codes = np.stack([self.rows.codes[b][:_FIRST_ROWS] for b in self.categories])[:, order]
         changes = codes[:, 1:] != codes[:, :-1]
