@@ -1,6 +1,6 @@
 """The client half of AIM, and its contract.
 
-Exact answers go into a store, from which one clique a round is chosen.
+Clients put exact answers into a store, which chooses one clique a round.
 
 Maddock et al. 2024, Algorithms 2 and 3 (after McKenna et al. 2022). The server half is `strategies/aim.py`.
 """
@@ -60,10 +60,7 @@ class AimOptions(Node):
 
 
 class AimContract(Contract):
-    """A zCDP filter over choices and Gaussian noise of a store.
-
-    Choices are by the exponential mechanism.
-    """
+    """A zCDP filter over a store's exponential mechanism and Gaussian noise."""
 
     Options = AimOptions
     options: AimOptions
@@ -102,7 +99,7 @@ class AimContract(Contract):
     def terms(self, view: ModelView, eligible: Sequence[int], sigma: float, size: float, rows: int) -> ChoiceTerms:
         """Returns the public integers of a choice.
 
-        w_q (||M_q(D) - n p_q|| - penalty_q), the norm as `score` says.
+        A score is w_q (||M_q(D) - n p_q|| - penalty_q), in the norm that `score` names.
 
         One row moves a score by at most `ChoiceTerms.moved`; the penalty and the model depend on released values only.
 
@@ -122,16 +119,15 @@ class AimContract(Contract):
     def bound(self, size: float) -> int:
         """Returns a bound on the rows that were dealt.
 
-        Their number where it is public, else well beyond the released one.
-
-        A store computes with as many bits as that needs. More rows than this would spoil a score, and no privacy.
+        It is their number where that is public, otherwise well above the released one. A store computes with as many
+        bits as the bound needs. More rows would spoil a score, but no privacy.
         """
         public = self.config.privacy.client_sizes == "public"
         return max(1, math.ceil(size) if public else 2 * math.ceil(size) + _MORE_ROWS)
 
     @property
     def most_rounds(self) -> int:
-        """T, or where the budget is annealed its 16 d rounds."""
+        """T, or the 16 d planned rounds where the budget is annealed."""
         return 16 * len(self.domain) if self.options.rounds is None else int(self.options.rounds)
 
     # The budget, lines 1-2 --------------------------------------------------------------------------------------------
@@ -139,7 +135,7 @@ class AimContract(Contract):
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """Divides the budget evenly, or for 16 d planned rounds (lines 1-2).
 
-        Over d one-way marginals and T rounds; annealed, the first of the 16 d rounds.
+        An even division is over d one-way marginals and T rounds.
 
         Each of the 16 d planned releases gets `r rho / (16 d)`: `sigma² = 16 d / (2 r rho)`, as in AIM itself (McKenna
         et al. 2022). FLAIM's line 2 prints `sigma² = 16 d / (0.9 rho)`, without the 2: private as well, but it starts
@@ -163,7 +159,7 @@ class AimContract(Contract):
     def largest_terms(self, part: float, rows: int) -> ChoiceTerms:
         """Returns the terms of the candidates whose scores reach farthest.
 
-        Of no other candidate are both weight and cells larger. What the model says of them moves no bound.
+        No other candidate has both a larger weight and more cells. What the model says of them moves no bound.
         """
         sigma = next(step for step in self.steps if step.request is OpenMarginals).sigma / math.sqrt(part)
         every = self.candidates
@@ -218,9 +214,9 @@ class AimClient(TableClient):
 
 
 class FhAimClient(TableClient):
-    """A data entity that encrypts its answers and noise.
+    """A data entity, which encrypts its answers and the openings' noise.
 
-    The noise of what will be opened; it may then leave.
+    It may then leave.
     """
 
     Contract = FhAimContract

@@ -1,6 +1,6 @@
 """The discriminator of (Fed) DP-CTGAN, and its clipped gradients.
 
-Imports JAX: loaded when used.
+It imports JAX, so it is loaded when used.
 
 Two hidden layers with leaky ReLU, as in CTGAN (Xu et al. 2019, Section 4.4), which scores a one-hot row and the
 condition under which it was drawn. No dropout, and one row at a time (CTGAN looks at packs of ten): a row's gradient
@@ -28,7 +28,7 @@ CHUNK = 32
 def score(parameters: Parameters, seen: Any) -> Any:
     """Returns the logit of "real".
 
-    `seen`: (..., 2 C), a row and its condition, one-hot.
+    `seen` is a row and its condition, one-hot, (..., 2 C).
     """
     return _from_first_layer(seen @ parameters[0], parameters[1:])
 
@@ -52,7 +52,7 @@ def _real_loss(weights: tuple[Any, Parameters]) -> Any:
 
 @partial(jax.jit, static_argnames=("clip", "steps"))
 def _chunk(parameters: Parameters, places: Any, taken: Any, clip: float, steps: int) -> list[Any]:
-    """Sums a chunk's gradients, in whole steps.
+    """Sums a chunk's clipped gradients, in whole steps.
 
     `places`: (CHUNK, d + 1) distinct inputs of the first layer that are 1.
     """
@@ -80,9 +80,9 @@ def clipped_sum(
     clip: float,
     steps: int,
 ) -> npt.NDArray[np.int64]:
-    """Sums clipped gradients over rows, (P,).
+    """Returns the sum of the rows' clipped gradients, (P,).
 
-    Each is rounded towards zero to whole steps of clip / steps.
+    Each gradient is rounded towards zero to whole steps of clip / steps.
 
     A row's part has an L2 norm of at most `steps`, whatever the parameters are: its gradient is clipped first
     (jax-privacy's `clip_pytree`, which turns what is no number into 0), with room for the rounding of the norm, and

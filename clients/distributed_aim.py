@@ -1,6 +1,6 @@
 """The client half of Distributed AIM, and its contract.
 
-Local scores and exact marginals, both for sums only.
+Clients contribute local scores and exact marginals, both only to sums.
 
 Sedimo & Near, "Efficient Distributed Differentially Private Synthetic Data with High Utility via Secure Aggregation",
 Protocols 1 and 2. The server half is `strategies/distributed_aim.py`.
@@ -84,9 +84,8 @@ class DistributedAimContract(Contract):
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """Divides the budget between marginals and scores.
 
-        A part for one-way marginals once and k marginals a round, the rest for a round's scores.
-
-        Of the T rounds a row pays for those in which its client takes part.
+        One part is for the one-way marginals, once, and k marginals in each round; the rest is for the rounds' scores.
+        A row pays for those of the T rounds in which its client takes part.
         """
         options, top, rounds = self.options, self.options.top, self.options.rounds
         paid, initial = self.paid(rounds), self.initial
@@ -101,7 +100,7 @@ class DistributedAimContract(Contract):
     def require_size(self, rows: float) -> None:
         """Raises ConfigError where a client's scores would not be exact.
 
-        They are real numbers that a client rounds.
+        A client rounds these real numbers to integers below `LARGEST`.
         """
         largest = 2.0 * rows * float(self.candidates.weights.max()) * self.options.resolution
         if largest > LARGEST:
@@ -111,7 +110,7 @@ class DistributedAimContract(Contract):
             )
 
     def score_moves(self, eligible: Sequence[int]) -> npt.NDArray[np.float64]:
-        """(m,) how far one row moves each encoded score: N_r = `encoded_moves(w_r)`.
+        """Returns how far one row moves each encoded score, (m,) N_r.
 
         The model is scaled to a client's size n_i, a public or an already released number, so one row moves the
         distance by at most 1 and the score by at most w_r; rounding is part of N_r.
@@ -123,7 +122,7 @@ class DistributedAimContract(Contract):
 class Scores(SumRequest):
     """Scores of every eligible clique (Protocol 1, steps 1-2).
 
-    w_r ||M_r(D_i) - n_i p_r||_1 of every eligible r, in integers of 1 / `resolution`.
+    The score of r is w_r ||M_r(D_i) - n_i p_r||_1, in integers of 1 / `resolution`.
     """
 
     name = "scores"
@@ -133,9 +132,9 @@ class Scores(SumRequest):
     eligible: SomeCandidates
 
     def layout(self, contract: DistributedAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """All scores move together, so the vector's L2 sensitivity is sqrt(sum_r N_r^2).
+        """Returns the layout: all scores move together, by sqrt(sum_r N_r^2) in L2.
 
-        A distance of n_i rows from a model of n_i rows is at most 2 n_i: so much for `magnitude`, and 1 for rounding.
+        A distance of n_i rows from a model of n_i rows is at most 2 n_i; that, and 1 for rounding, is `magnitude`.
         """
         largest = float(contract.candidates.weights[self.eligible].max())
         return Layout.of_vector(
@@ -148,7 +147,7 @@ class Scores(SumRequest):
     def largest(cls, contract: DistributedAimContract) -> Iterable[Layout]:
         """Returns layouts of the heaviest candidate's score, and of all.
 
-        The request brings the model.
+        The request also brings the model: a message must hold it.
         """
         check_message(8.0 * contract.config.inference.max_cells, "inference.max_cells")
         heaviest = int(np.argmax(contract.candidates.weights))
@@ -157,10 +156,7 @@ class Scores(SumRequest):
 
 
 class DistributedAimClient(TableClient):
-    """A client that releases nothing by itself.
-
-    Nothing of it is seen but its part in a sum.
-    """
+    """A client that releases nothing by itself: it only contributes to sums."""
 
     Contract = DistributedAimContract
     contract: DistributedAimContract
@@ -184,9 +180,7 @@ class DistributedAimClient(TableClient):
     def measure(self, call: Call[Marginals]) -> Contribution:
         """Contributes the selected cliques' exact marginals (Protocol 2, step 2b).
 
-        Each is a count, L2 sensitivity 1.
-
-        Counts are integers as they are: nothing is rounded.
+        Each has L2 sensitivity 1. Counts are integers already: nothing is rounded.
         """
         return self.marginals(call.layout)
 
@@ -197,7 +191,7 @@ class DistributedAimClient(TableClient):
 def encode(values: npt.ArrayLike, resolution: int) -> npt.NDArray[np.int64]:
     """Returns `resolution * values`, rounded to the nearest integers.
 
-    Algorithm 3, line 1, which truncates.
+    Algorithm 3, line 1, truncates instead.
 
     Raises:
         ValueError: a value is not finite, or 2^53 or larger when scaled.
@@ -211,15 +205,13 @@ def encode(values: npt.ArrayLike, resolution: int) -> npt.NDArray[np.int64]:
 def decode(sums: npt.ArrayLike, resolution: int) -> npt.NDArray[np.float64]:
     """Returns `sums / resolution` (Algorithm 4, line 7).
 
-    `sums` are signed, and no integers once noise is on them.
+    The sums are signed, and with noise on them they need not be integers.
     """
     return np.asarray(sums, np.float64) / resolution
 
 
 def encoded_moves(moves: npt.ArrayLike, resolution: int) -> npt.NDArray[np.int64]:
-    """Returns the most that encoded values move.
-
-    The values move by at most `moves`.
+    """Returns the most that encoded values move, if values move by `moves`.
 
     Rounding two numbers to the nearest integers moves their distance x by at most 1, and leaves an integer: at most
     floor(x + 1). With x = resolution * moves that is x + 1 where x is whole (0.5 and 1.5 are one apart and round to 0

@@ -1,6 +1,6 @@
 """The client half of Fed DP-CTGAN and its contract.
 
-Steps of DP-SGD for a discriminator, each private by itself.
+A client takes steps of DP-SGD for a discriminator, each private by itself.
 
 The deep baselines of FLAIM's Table 1 (Maddock et al. 2024, Section 5.1 and appendix B.4.1): CTGAN (Xu et al. 2019), its
 discriminator trained with DP-FedSGD. With one client it is DP-CTGAN. The server half is `strategies/fed_dp_ctgan.py`.
@@ -55,9 +55,9 @@ _NEEDED = ("jax", "optax", "jax_privacy")
 
 
 def require_deep() -> None:
-    """Raises ConfigError unless the extra `deep` is installed.
+    """Raises ConfigError unless the packages of the extra `deep` are installed.
 
-    Imports none of its packages.
+    It imports none of them.
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -129,9 +129,8 @@ class CtganContract(Contract):
     def order_of(cls, config: RunConfig) -> int:
         """Returns the Rényi order that the whole run is counted at.
 
-        The configured one, or where the steps of one row need least noise.
-
-        It follows from the configuration alone, before anything was released.
+        It is the configured one, or the one where the steps of one row need least noise. It follows from the
+        configuration alone, before anything is released.
         """
         privacy, options = config.privacy, cls.options_of(config)
         steps = rounds_of_one(config.federation, options.rounds)
@@ -152,9 +151,8 @@ class CtganContract(Contract):
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """Divides the budget between one-way marginals and a row's steps.
 
-        In rho as ledgers enter them, as if a step took every row.
-
-        `rho` is what a Gaussian release might cost if it were the only one: α rho is the Rényi divergence to divide.
+        Steps are in rho as ledgers enter them: as if a step took every row. `rho` is what a Gaussian release might cost
+        if it were the only one: α rho is the Rényi divergence to divide.
         """
         d, options, paid = len(self.domain), self.options, self.steps_of_a_row
         one_way = Step(OneWay, options.one_way_share * rho / d, arrays=d)
@@ -165,7 +163,7 @@ class CtganContract(Contract):
     def multiplier(self, rho: float) -> float:
         """Returns z, the noise of a step over its clipping norm.
 
-        T steps have what the one-way marginals leave of rho.
+        A row's steps share what the one-way marginals leave of rho.
         """
         options = self.options
         step = (1.0 - options.one_way_share) * rho * self.order / self.steps_of_a_row
@@ -175,16 +173,16 @@ class CtganContract(Contract):
 
     @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Returns the shapes of the discriminator's parameters.
+        """Shapes of the discriminator's parameters.
 
-        Two hidden layers and a score, from a row and a condition over all values.
+        It has two hidden layers and a score, and reads a row and a condition over all values.
         """
         cells, hidden = sum(self.domain.shape), self.options.hidden
         return ((2 * cells, hidden), (hidden,), (hidden, hidden), (hidden,), (hidden, 1), (1,))
 
     @cached_property
     def length(self) -> int:
-        """P, its number of parameters."""
+        """P, the discriminator's number of parameters."""
         return sum(math.prod(shape) for shape in self.shapes)
 
 
@@ -237,7 +235,7 @@ class Descent(AskRequest):
 class CtganClient(TableClient):
     """Takes steps of DP-SGD on its own rows.
 
-    It adds its one-way marginals to a sum (the base class's answer).
+    It also adds its one-way marginals to a sum (the base class's answer).
     """
 
     Contract = CtganContract
@@ -247,7 +245,7 @@ class CtganClient(TableClient):
     def step(self, call: Call[Descent]) -> Answer:
         """Returns the noisy sum of clipped gradients, (P,) float32.
 
-        Over a Poisson sample of this client's rows.
+        The sum is over a Poisson sample of this client's rows.
 
         Sensitivity: a row that is sampled adds its own clipped gradient to the sum and changes no other row's, so it
         moves the sum by at most the clipping norm C: 2^20 steps of C / 2^20, in which gradients are rounded towards

@@ -1,6 +1,6 @@
 """The client half of the FLAIM family, and its contract.
 
-Local selection, then exact marginals for a sum.
+Clients select locally, then contribute exact marginals to a sum.
 
 Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 1, lines 4-13.
 The server half is `strategies/flaim.py`. Table 1's two Gaussian baselines stand at the end.
@@ -105,7 +105,7 @@ class FlaimContract(Contract):
     def score_sensitivity(self, eligible: Sequence[int]) -> float:
         """Returns how far one row moves a score.
 
-        The largest w_q of the eligible cliques, `moves_per_row` times.
+        It is `moves_per_row` times the largest w_q of the eligible cliques.
         """
         if not eligible:
             raise ProtocolError("parameter 'eligible' names no clique")
@@ -116,7 +116,7 @@ class FlaimContract(Contract):
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """Divides the budget by Lemma 4.1 for T rounds.
 
-        Annealed: from its scales for 8 d rounds to the most that they can come to.
+        An annealed run starts with the scales for 8 d rounds and may come to at most `most_of_one`.
 
         Where a client takes part in m of T rounds, it is in m rounds' choices and sums and, at most, in the first
         round's one-way marginals: m stands for T. Only the budget limits how often a client is asked.
@@ -231,7 +231,7 @@ class Select(AskRequest):
 class Measure(SumRequest):
     """One-way marginals (if requested) and chosen marginals, lines 11-13.
 
-    A chosen marginal comes from those who chose it.
+    A chosen marginal comes from the clients that chose it.
     """
 
     name = "measure"
@@ -260,9 +260,9 @@ class Measure(SumRequest):
 
 
 class FlaimClient(TableClient):
-    """NaiveFLAIM: selects cliques of its own table (lines 4-10).
+    """NaiveFLAIM: selects cliques on its own table, then contributes their marginals.
 
-    It contributes their marginals (lines 11-13).
+    Lines 4-10 and 11-13.
     """
 
     Contract = FlaimContract
@@ -334,9 +334,8 @@ class FlaimClient(TableClient):
     def measure(self, call: Call[Measure]) -> Contribution:
         """Contributes exact marginals (lines 11-13).
 
-        These are all one-way marginals (if requested) and those of its own choices.
-
-        One row touches each of them once, and each is a count: L2 sensitivity 1 per marginal.
+        They are all one-way marginals (if requested) and those of its own choices. One row touches each of them once,
+        and each is a count: L2 sensitivity 1 per marginal.
         """
         request = call.request
         state = self.holder.state.get("chosen", {})
@@ -347,9 +346,9 @@ class FlaimClient(TableClient):
 
 
 class AugFlaimClient(FlaimClient):
-    """AugFLAIM (Private), which penalises cliques by the proxy tau_k.
+    """AugFLAIM (Private): penalises cliques by the proxy tau_k.
 
-    It is the average distance of the one-way marginals of a clique's attributes.
+    The proxy of a clique is the mean distance of its attributes' one-way marginals.
     """
 
     Contract = AugFlaimContract
@@ -367,7 +366,7 @@ class AugFlaimClient(FlaimClient):
 class AugFlaimOracleClient(FlaimClient):
     """AugFLAIM (Oracle); not private.
 
-    Penalises a clique by the client's true distance from the pooled table.
+    It penalises a clique by the client's true distance from the pooled table.
     """
 
     Contract = AugFlaimOracleContract
@@ -417,7 +416,7 @@ class FlaimRandomContract(FlaimContract):
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """Gives all of the budget to marginals.
 
-        The chosen ones (s in each round of a client) and the one-way ones.
+        These are the s chosen ones of each of a client's rounds, and the one-way ones.
         """
         options, d = self.options, len(self.domain)
         rounds = self.paid(options.rounds)
@@ -476,7 +475,7 @@ class FedNaiveBayesContract(Contract):
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """Gives every marginal equal noise.
 
-        d of them in each of the rounds that a client takes part in.
+        There are d of them in each round that a client takes part in.
         """
         d, rounds = len(self.domain), self.options.rounds
         return [Step(OneWay, rho / (self.paid(rounds) * d), arrays=d, paid=math.inf, times=rounds)]
@@ -496,7 +495,7 @@ def lemma_4_1(
 ) -> tuple[float, float]:
     """Returns rho of one measurement and of one choice.
 
-    Lemma 4.1, corrected for more than one local round.
+    This is Lemma 4.1, corrected for more than one local round.
 
     A row sits at one client, so only that client's choices and the sums it joins touch the row: parallel
     composition over clients, no factor for their number. Of a client that is asked in all T rounds these are
@@ -525,9 +524,7 @@ def lemma_4_1(
 def most_of_one(
     first: tuple[float, float], per_round: tuple[int, int], rho: float, measure_fraction: float
 ) -> tuple[float, float]:
-    """Returns annealing's largest cost of one measurement and one choice.
-
-    In zCDP.
+    """Returns the largest rho of one measurement and one choice under annealing.
 
     A round that is not the last costs less than half of what is left, in the proportions of the first round: a settled
     round quadruples both costs. The last round spends the rest, that share of it on its Gaussian releases, evenly.

@@ -1,6 +1,6 @@
 """The client half of HeteroFedSyn, and its contract.
 
-Projections, and PrivSyn's weighted marginals, for sums.
+Clients contribute projections and PrivSyn's weighted marginals to sums.
 
 Li et al. 2026, "HeteroFedSyn", Algorithm 1. The server half is `strategies/heterofedsyn.py`.
 """
@@ -48,7 +48,7 @@ class AdaFedPairOptions(FedPairOptions):
 class Projections(PairScores):
     """Projections of pairs' exact marginals, as ONE vector.
 
-    Algorithm 1, lines 2 and 4; k integers each.
+    A pair becomes at most k integers (Algorithm 1, lines 2 and 4).
     """
 
     name = "project"
@@ -56,7 +56,7 @@ class Projections(PairScores):
     costs = "one vector; one row adds one row of each pair's public matrix: mu^2 = S^2/sigma^2"
 
     def layout(self, contract: FedPairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """Sensitivity: `Projection.sensitivity`."""
+        """Returns the layout, with the projection's own sensitivity (`Projection.sensitivity`)."""
         projection, pairs = contract.projection, [contract.pairs[i] for i in self.pairs]
         return Layout.of_vector(
             sum(projection.width(contract.domain, pair) for pair in pairs),

@@ -1,9 +1,7 @@
-"""The client half of MST and its federated form.
+"""The client halves of MST and its federated form, with their contracts.
 
-With their contracts: a spanning tree of pairs, chosen, measured.
-
-McKenna, Miklau & Sheldon 2021, "Winning the NIST Contest: A scalable and general approach to differentially private
-synthetic data". The server half is `strategies/mst.py`.
+A spanning tree of pairs is chosen, then measured (McKenna, Miklau & Sheldon 2021, "Winning the NIST Contest: A scalable
+and general approach to differentially private synthetic data"). The server half is `strategies/mst.py`.
 """
 
 from __future__ import annotations
@@ -54,12 +52,12 @@ MOST_WIDTH = 64
 class MstOptions(Node):
     """MST has no options.
 
-    Shares, scores and the number of pairs are the paper's.
+    Its shares, scores and number of pairs are the paper's.
     """
 
 
 class MstContract(Contract):
-    """A third of rho for each of three steps.
+    """Spends a third of rho on each of three steps.
 
     All pairs of attributes are candidates, whatever the workload.
     """
@@ -78,10 +76,7 @@ class MstContract(Contract):
 
     @cached_property
     def edges(self) -> tuple[int, ...]:
-        """Candidates that are pairs and fit a model by themselves.
-
-        A public fact.
-        """
+        """Positions of the pairs that fit a model alone, a public fact."""
         fits, cliques = Capacity(self.domain, self.config.inference).test(), self.candidates.cliques
         return tuple(i for i, q in enumerate(cliques) if len(q) == 2 and fits(q))
 
@@ -94,16 +89,13 @@ class MstContract(Contract):
     def tree_size(self) -> int:
         """Number of edges of every spanning forest.
 
-        d - 1, or fewer where pairs too large to be measured leave parts apart.
+        It is d - 1, or less where pairs too large to be measured leave parts apart.
         """
         forest = DisjointSet(self.domain)
         return sum(forest.merge(*pair) for pair in self.pairs)
 
     def third(self, rho: float) -> float:
-        """Returns rho of each of the three parts.
-
-        All of it where there are no pairs.
-        """
+        """Returns a third of rho; without pairs, all of it."""
         return rho / 3.0 if self.edges else rho
 
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
@@ -141,7 +133,7 @@ class FedMstContract(MstContract):
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """Gives a third each to marginals, sketches and pairs.
 
-        The one-way marginals twice, where no pair is worth measuring.
+        Where no pair is worth measuring, it buys the one-way marginals again.
         """
         third, d, k = self.third(rho), len(self.domain), self.tree_size
         one_way = Step(OneWay, third / d, arrays=d)
@@ -152,9 +144,9 @@ class FedMstContract(MstContract):
         return [one_way, Step(PairSketches, third), pairs, again]
 
     def sketcher(self, width: int, packed: npt.NDArray[Any]) -> Sketcher:
-        """Returns the coarse marginals of all pairs.
+        """Returns the sketcher of all pairs, the same on server and clients.
 
-        At most `width` cells each, the same on server and clients.
+        A sketch has at most `width` cells.
 
         Raises:
             ProtocolError: there are no pairs, or the groups are malformed.
@@ -168,10 +160,7 @@ class FedMstContract(MstContract):
 
 
 class Tree(AskRequest):
-    """The pairs of a spanning tree, one after the other.
-
-    Each by the exponential mechanism.
-    """
+    """The pairs of a spanning tree, each chosen by the exponential mechanism."""
 
     name = "tree"
     leaves = "the indices of the pairs of a spanning tree"
@@ -206,9 +195,9 @@ class PairSketches(SumRequest):
         return contract.sketcher(self.width, arrays[0])
 
     def layout(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """Returns the layout of a vector that moves by sqrt(m).
+        """Returns the layout of a vector that moves by sqrt(m) in L2.
 
-        One row is in one cell of each coarse marginal, whatever the groups: sqrt(m) in L2.
+        One row is in one cell of each coarse marginal, whatever the groups.
         """
         sketcher = self.sketcher(contract, arrays)
         return Layout.of_vector(sketcher.length, sketcher.sensitivity, replaced=COUNTS)
@@ -259,9 +248,9 @@ class MstClient(TableClient):
 
     @answers(Tree)
     def tree(self, call: Call[Tree]) -> Answer:
-        """Runs Kruskal's algorithm with noisy choices.
+        """Chooses a spanning tree by Kruskal's algorithm with noisy choices (Algorithm 1).
 
-        Algorithm 1's selection: d - 1 times one pair that joins two parts.
+        Each of d - 1 choices joins two parts.
 
         Score of a pair: ||M_ab(D) - n p_a p_b||_1, p the model of the released one-way marginals, n the public or
         released number of rows. Sensitivity: with p and n fixed, a row more moves one cell of M_ab by 1, so each score
@@ -279,7 +268,7 @@ class MstClient(TableClient):
 
     @answers(Marginals)
     def measure(self, call: Call[Marginals]) -> Contribution:
-        """The tree's pairs, exact; each is a count, L2 sensitivity 1."""
+        """Contributes exact counts of the tree's pairs; L2 sensitivity 1 each."""
         return self.marginals(call.layout)
 
 
@@ -297,10 +286,7 @@ class FedMstClient(TableClient):
 
     @answers(CoarsePairs)
     def measure(self, call: Call[CoarsePairs]) -> Contribution:
-        """Contributes the tree's pairs in groups, exact.
-
-        Each is a count, L2 sensitivity 1.
-        """
+        """Contributes exact counts of the tree's pairs in groups; L2 sensitivity 1."""
         tables = call.request.coarse(self.contract, call.arrays).of_rows(self.codes)
         vector = np.concatenate([table.ravel() for table in tables])
         cells = np.flatnonzero(vector)
@@ -311,9 +297,9 @@ class FedMstClient(TableClient):
 
 
 def width_of(signal: float, noise: float) -> int:
-    """Returns k, entries of a sketch: about signal / noise.
+    """Returns k, the entries of a sketch: signal / noise, clipped.
 
-    From 4 to 64. (Why: docs/mechanisms/mst.md.)
+    It is from 4 to 64 (docs/mechanisms/mst.md says why).
 
     Args:
         signal: squared L2 norm of the dependence that is looked for, in records^2.

@@ -1,9 +1,7 @@
 """The client half of central PrivSyn, shared with HeteroFedSyn.
 
-Weighted marginals for sums.
-
 Zhang et al. 2021, "PrivSyn: Differentially Private Data Synthesis". The server half is `strategies/privsyn.py`.
-Everything here is the exact part of a sum; who adds the noise is the configuration's business.
+Everything here is the exact part of a sum: who adds the noise is the configuration's business.
 """
 
 from __future__ import annotations
@@ -91,9 +89,9 @@ class PairScores(SumRequest):
 
 
 class InDifs(PairScores):
-    """InDif of some pairs, as rounded multiples.
+    """InDif of some pairs, each times a public integer and rounded.
 
-    Times a public integer (Zhang et al. 2021, Section 4.1).
+    Zhang et al. 2021, Section 4.1.
     """
 
     name = "indif"
@@ -103,18 +101,15 @@ class InDifs(PairScores):
     def layout(self, contract: PairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """Returns the layout of the scores.
 
-        One row moves a score by at most 4 records, so its multiple by at most the integer 4 times the unit.
-
-        And so its rounding; sqrt(m) times that for all m pairs together.
+        One row moves a score by at most 4 records, so its rounded multiple by at most the integer 4 times the unit, and
+        all m of them by sqrt(m) times that in L2.
         """
         moved = INDIF_SENSITIVITY * INDIF_UNIT
         return Layout.of_vector(len(self.pairs), moved * math.sqrt(len(self.pairs)), magnitude=moved)
 
 
 class PairContract(Contract):
-    """Gaussian noise only, each time on ONE vector.
-
-    Of a known norm per row.
+    """Gaussian noise only, on vectors of a known norm per row.
 
     What the one-way marginals, the scores and all pairs together may cost is fixed in advance; which pairs are asked
     for, with which weights and in which exchanges, follows from what was released before. Gaussian releases whose sum
@@ -140,7 +135,7 @@ class PairContract(Contract):
     def measurable(self) -> tuple[int, ...]:
         """Positions of the pairs that may be measured.
 
-        One of more cells than a model may have never is.
+        A pair of more cells than a model may have is never measured.
         """
         most = self.config.inference.max_cells
         return tuple(i for i, q in enumerate(self.pairs) if self.domain.size(q) <= most)
@@ -148,9 +143,8 @@ class PairContract(Contract):
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """Divides the budget by shares (Algorithm 5 of HeteroFedSyn).
 
-        All for the one-way marginals where there are no pairs.
-
-        However many pairs are selected, and in how many sums, they have their share together.
+        Where there are no pairs, all of it goes to the one-way marginals. The selected pairs have one share together,
+        however many they are and in however many sums.
         """
         if not self.measurable:
             return [Step(Resolutions, rho)]
@@ -166,7 +160,7 @@ class PairContract(Contract):
     def hierarchies(self) -> dict[str, Hierarchy]:
         """Returns what is measured of each attribute.
 
-        The integer weights divide the budget so that noise is least in sum.
+        Integer weights divide the budget so that the sum of all noise is smallest.
         """
         domain = self.domain
         trees = {name: Hierarchy.binary(domain[name], domain.ordered.get(name, 0)) for name in domain}
@@ -240,10 +234,7 @@ class Resolutions(SumRequest):
 
 
 class WeightedPairs(SumRequest):
-    """Weighted marginals of some pairs, as ONE vector.
-
-    Each times a public integer.
-    """
+    """Marginals of some pairs, each times a public integer, as ONE vector."""
 
     name = "measure"
     leaves = "weighted counts of the selected pairs, in a sum"
@@ -258,7 +249,7 @@ class WeightedPairs(SumRequest):
         return [contract.pairs[i] for i in self.pairs]
 
     def layout(self, contract: PairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One row is in one cell of each marginal."""
+        """Returns the layout: one row is in one cell of each marginal."""
         return Layout.of_vector(
             sum(contract.domain.size(pair) for pair in self.cliques(contract)),
             math.sqrt(sum(weight**2 for weight in self.weights)),
@@ -268,9 +259,9 @@ class WeightedPairs(SumRequest):
 
     @classmethod
     def largest(cls, contract: PairContract) -> Iterable[Layout]:
-        """Pairs of the smallest weight, or of the largest.
+        """Returns layouts of all pairs with the smallest and the largest weight.
 
-        However many are selected, no more are asked for than `MOST_CELLS` cells (`PairSynthesis.fitting`).
+        Whatever is selected, at most `MOST_CELLS` cells are asked for (`PairSynthesis.fitting`).
         """
         cells = min(sum(contract.domain.size(contract.pairs[i]) for i in contract.measurable), MOST_CELLS)
         weights = (1.0, float(LARGEST_WEIGHT))
@@ -283,7 +274,7 @@ class WeightedPairs(SumRequest):
 class PairClient(TableClient):
     """The common client half of all variants.
 
-    One-way marginals at some resolutions, and marginals of requested pairs.
+    It contributes one-way marginals at some resolutions, and marginals of requested pairs.
     """
 
     contract: PairContract

@@ -1,6 +1,6 @@
 """The client half of sketch_aim, and its contract.
 
-Exact one-way marginals, sketches, chosen marginals, for sums only.
+Clients contribute exact one-way marginals, sketches and chosen marginals, only to sums.
 
 The server half is `strategies/sketch_aim.py`; docs/mechanisms/sketch_aim.md describes the mechanism.
 """
@@ -64,7 +64,7 @@ LARGEST_MULTIPLE = 1 << 31
 class SketchAimOptions(Node):
     """Options of sketch_aim.
 
-    How many marginals are measured, which, and with how much noise each, is planned.
+    The plan decides how many marginals are measured, which, and with how much noise each.
 
     Attributes:
         rounds: T, sums of chosen marginals.
@@ -92,9 +92,9 @@ class SketchAimOptions(Node):
 
 @lru_cache(maxsize=4)
 def _taken_alone(domain: Domain, max_cells: int, max_pass: float, cliques: tuple[Clique, ...]) -> list[int]:
-    """Returns cliques that a model can take by themselves.
+    """Returns positions of the cliques that a model can take by themselves.
 
-    Not those of an attribute of one value.
+    A clique with an attribute of one value is left out.
     """
     fits = Capacity(domain, InferenceNode(max_cells=max_cells, max_message_passing_cost=max_pass)).test()
     return [i for i, clique in enumerate(cliques) if min(domain.shape_of(clique)) > 1 and fits(clique)]
@@ -103,7 +103,7 @@ def _taken_alone(domain: Domain, max_cells: int, max_pass: float, cliques: tuple
 def residual_weights(budgets: Sequence[float], shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], float]:
     """Returns integers c that divide a budget, and the vector's noise.
 
-    Up to rounding; the noise spends the budget.
+    The division is right up to rounding; the noise spends the budget.
 
     Noise of sigma on c G R M is noise of sigma / (c G) on R M, at a price of (c G)^2 t / sigma^2 for the share t of the
     dimensions: c G is in proportion to the root of budget / t. The largest is `FINEST` times the most cells, so that
@@ -142,10 +142,9 @@ class SketchAimContract(Contract):
     def plan(self, rho: float, rows: float = math.inf) -> Iterable[Step]:
         """Divides the budget between first look, sketches and rounds.
 
-        One-way marginals and sketches once, at their shares; all rounds together what is left.
-
-        One-way marginals that are asked for alone may have everything: nothing is left to ask with after that. Sketches
-        that put values in an order come before the others, and take at most `ARRANGING` from the rounds.
+        One-way marginals and sketches are bought once, at their shares; all rounds share what is left. A first look
+        that is asked for alone may take everything, since nothing is asked after it. Sketches that put values in an
+        order come before the others, and take at most `ARRANGING` from the rounds.
         """
         options = self.options
         if self.config.federation.max_participations is not None:
@@ -166,13 +165,13 @@ class SketchAimContract(Contract):
     def rho_of_rounds(self, rho: float, arranging: float = 0.0) -> float:
         """Returns the rho that all rounds have together.
 
-        When a share of the budget went into an order for values without one.
+        `arranging` is the share that went into an order for values without one.
         """
         options: SketchAimOptions = self.options
         return (1.0 - options.one_way_share - options.sketch_share - arranging) * rho
 
     def _plan_of_cohorts(self, rho: float) -> Iterable[Step]:
-        """The plan where a client takes part in at most m rounds.
+        """Divides the budget where a client takes part in m rounds.
 
         A row of a client that takes part in j <= m rounds pays for j of them, each of which costs at most 1/m of the
         budget: in the first round half of that for the d one-way marginals and half for ONE vector of sketches; in any
@@ -191,9 +190,9 @@ class SketchAimContract(Contract):
         return [*first, Step(MeasureAll, each, least=each / (d + cells), paid=most, times=rounds)]
 
     def below_noise_level(self, which: Sequence[int], rows: float) -> bool:
-        """Returns whether sketches of these candidates show nothing.
+        """Returns whether sketches of these candidates would show nothing at `rows` rows.
 
-        At this number of rows: then only the first look is asked for.
+        In that case only the first look is asked for.
         """
         if self.config.federation.max_participations is not None:
             return False
@@ -216,11 +215,10 @@ class SketchAimContract(Contract):
 
     @cached_property
     def factors(self) -> tuple[int, ...] | None:
-        """Factor f of each attribute in the first look.
+        """Factor f of each attribute in the first look; None: plain counts.
 
-        Its values' multiple nearest to `FINEST` times the most; None: counts.
-
-        So all marginals have about the same noise in records.
+        The multiple of the attribute's size nearest to `FINEST` times the largest, so that all marginals have about the
+        same noise in records.
         """
         shape = self.domain.shape
         most = max(shape, default=1)
@@ -230,11 +228,10 @@ class SketchAimContract(Contract):
 
     @cached_property
     def sketchable(self) -> list[int]:
-        """Candidates that may be sketched, a public fact.
+        """Candidates that may be sketched: a public fact.
 
-        Of such a size, that the model can take by themselves.
-
-        An attribute of one value has no association with any other.
+        They have one of the `sizes`, and the model can take each by itself. An attribute of one value has no
+        association with any other.
         """
         node = self.config.inference
         alone = _taken_alone(self.domain, node.max_cells, node.max_message_passing_cost, self.candidates.cliques)
@@ -242,11 +239,9 @@ class SketchAimContract(Contract):
 
     @cached_property
     def unordered(self) -> tuple[str, ...]:
-        """Attributes whose codes have no order and that sketches resolve.
+        """Attributes without an order, of which a sketch shows every value.
 
-        In pairs that may be sketched; a sketch shows each value.
-
-        Cohorts are not asked twice, so theirs stay without.
+        They are in pairs that may be sketched. Cohorts are not asked twice, so in their runs there are none.
         """
         if self.config.federation.max_participations is not None:
             return ()
@@ -255,17 +250,14 @@ class SketchAimContract(Contract):
         return tuple(n for n in self.domain if n in paired and not has_order(self.domain, n) and self.domain[n] <= few)
 
     def arranged(self, which: Sequence[int]) -> list[int]:
-        """Returns the pairs with an attribute that needs an order.
-
-        Among some candidates.
-        """
+        """Returns those of some candidates that are pairs with an `unordered` attribute."""
         names, cliques = set(self.unordered), self.candidates.cliques
         return [i for i in which if len(cliques[i]) == 2 and names.intersection(cliques[i])]
 
     def arranging_share(self, rows: float) -> float:
-        """Returns the budget's share for ordering values without an order.
+        """Returns the share of the budget that orders values without an order.
 
-        Where rows are as many; a public number.
+        `rows` is a public or released number.
         """
         cliques, which = self.candidates.cliques, self.sketchable
         pairs = [cliques[i] for i in self.arranged(which)]
@@ -305,7 +297,7 @@ class SketchAimContract(Contract):
     ) -> list[npt.NDArray[Any]]:
         """Returns the packed groups that a request for sketches brings.
 
-        Neighbouring values of equal mass.
+        A group holds neighbouring values; all have about equal mass.
         """
         return [pack_grouping(grouping_of(self.domain, cliques, width, mass, scores))]
 
@@ -313,7 +305,7 @@ class SketchAimContract(Contract):
 class FirstLook(OneWay):
     """All one-way marginals, at their share of the budget.
 
-    Or alone, with nothing asked after them.
+    They may cost all of it where nothing is asked after them (`alone`).
     """
 
     costs = "one vector of L2 sensitivity S: mu^2 = S^2/sigma^2; with cohorts one array each, mu^2 = 1/sigma^2"
@@ -321,12 +313,11 @@ class FirstLook(OneWay):
     alone: Annotated[bool, Field(strict=True, description="they may have all of the budget")]
 
     def layout(self, contract: Any, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """Returns ONE vector of residuals, or the marginals unchanged.
+        """Returns the layout of ONE vector of residuals, or of plain marginals.
 
-        A residual is what a marginal has beyond the total.
-
-        Of g values and a multiple f of g, one row adds f times a column of the projection of `residuals`: f^2 (1 - 1/g)
-        in squared L2 norm, whatever its value, and no more than f to one entry.
+        A residual is what a marginal has beyond the total. With g values and a multiple f of g, one row adds f times a
+        column of the projection of `residuals`: f^2 (1 - 1/g) in squared L2 norm, whatever its value, and no more than
+        f to one entry.
         """
         factors: tuple[int, ...] | None = contract.factors
         if factors is None:
@@ -356,9 +347,8 @@ class Sketches(SumRequest):
     def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """Returns the layout of the sketches, with their exact sensitivity.
 
-        One row adds one row of each public matrix, so the vector moves by sqrt(sum of r^2) in L2, exactly.
-
-        Whatever groups the server names: every row of a matrix has the same norm r.
+        One row adds one row of each public matrix. Every row of a matrix has the same norm r, whatever groups the
+        server names, so the vector moves by exactly sqrt(sum of r^2) in L2.
         """
         sketcher = self.sketcher(contract, arrays)
         return Layout.of_vector(
@@ -378,7 +368,7 @@ class Sketches(SumRequest):
     def largest(cls, contract: SketchAimContract) -> Iterable[Layout]:
         """Returns layouts of all sketches, and of one clique's.
 
-        One clique alone has values as large and the smallest noise.
+        One clique alone has values as large as all, and the smallest noise.
         """
         which, domain = cls.sketched(contract), contract.domain
         even = {name: np.ones(size) for name, size in zip(domain, domain.shape, strict=True)}
@@ -391,7 +381,7 @@ class Sketches(SumRequest):
 class Arrangement(Sketches):
     """Sketches of pairs, by which values without an order get one.
 
-    Before all other sketches.
+    They come before all other sketches.
     """
 
     name = "arrange"
@@ -403,9 +393,9 @@ class Arrangement(Sketches):
 
 
 class Residuals(SumRequest):
-    """Residuals of candidates' marginals, as ONE vector.
+    """Residuals of candidates' marginals beyond their parts, as ONE vector.
 
-    What they have beyond their one-way marginals and total.
+    A residual is beyond one-way marginals and total.
     """
 
     name = "measure"
@@ -431,7 +421,7 @@ class Residuals(SumRequest):
     def coarse(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> CoarseMarginals:
         """Returns the cliques in groups of values.
 
-        Where no groups came along, each value is its own.
+        Where no groups came along, each value is a group of its own.
         """
         if len(arrays) != bool(self.shapes):
             raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
@@ -443,7 +433,7 @@ class Residuals(SumRequest):
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """Returns the layout of a vector that moves by exactly S.
 
-        In L2, for every row and whatever the groups.
+        S is in L2, the same for every row and whatever the groups.
 
         A row is in one cell of each marginal, and adds c G R e to the vector there: e the unit table of that cell, R
         the projection of `fedsyn.table.counting.sums`, whose columns all have the squared norm dimensions / G. So
@@ -463,7 +453,7 @@ class Residuals(SumRequest):
     def largest(cls, contract: Contract) -> Iterable[Layout]:
         """Returns layouts of as many cells as fit a model.
 
-        Of marginals of two cells and of the largest.
+        One is of marginals of two cells, one of the largest.
 
         A residual's values are at most c G of a row, c G being `FINEST` times the most cells of a marginal, or half of
         its own cells more (`residual_weights`); a row moves the vector by half of that at least.
@@ -485,10 +475,7 @@ class Residuals(SumRequest):
 
 
 class MeasureAll(SumRequest):
-    """Weighted one-way and chosen marginals, as ONE vector.
-
-    Each times a weight of its own.
-    """
+    """One-way and chosen marginals, each times its weight, as ONE vector."""
 
     name = "measure-all"
     leaves = "the counts of every attribute and of the chosen cliques, each times its weight, in a sum"
@@ -503,9 +490,9 @@ class MeasureAll(SumRequest):
         return [(name,) for name in contract.domain] + [contract.candidates.cliques[i] for i in self.cliques]
 
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """Returns the layout, with sensitivity sqrt(sum of c^2).
+        """Returns the layout, with sensitivity S = sqrt(sum of c^2).
 
-        A row is in one cell of each marginal, so it moves the vector by exactly that in L2.
+        A row is in one cell of each marginal, so it moves the vector by exactly S in L2.
         """
         if len(self.weights) != len(self.cliques):
             raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
@@ -529,9 +516,9 @@ class SketchAimClient(TableClient):
 
     @answers(FirstLook)
     def one_way(self, call: Call[Any]) -> Contribution:
-        """Contributes one-way marginals, or multiples of their residuals.
+        """Contributes one-way marginals, or integer multiples of their residuals.
 
-        f times what each has beyond the total: exact integers.
+        A multiple is f times what a marginal has beyond the total.
         """
         factors, domain = self.contract.factors, self.domain
         if factors is None:
@@ -554,10 +541,7 @@ class SketchAimClient(TableClient):
 
     @answers(Residuals)
     def measure_residuals(self, call: Call[Residuals]) -> Contribution:
-        """Contributes the chosen marginals' residuals, exact integers.
-
-        What they have beyond their one-way parts.
-        """
+        """Contributes the chosen marginals' residuals: exact integers."""
         layout = call.layout  # which refuses what does not fit, before a row is counted
         return Contribution.of_vector(call.request.of_rows(self.contract, call.arrays, self.codes), layout)
 

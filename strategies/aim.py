@@ -1,6 +1,6 @@
-"""The server half of AIM over a store.
+"""The server half of AIM over a store, DistAIM and FHAIM.
 
-Central AIM, DistAIM and FHAIM. The client half is `clients/aim.py`.
+The client half is `clients/aim.py`.
 
 Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 2 (after McKenna
 et al. 2022, "AIM: An Adaptive and Iterative Mechanism for Differentially Private Synthetic Data") and Algorithm 3.
@@ -28,12 +28,11 @@ from fedsyn.selection.scores import Scales, annealed, is_settled
 
 
 class Aim(MechanismStrategy):
-    """AIM over a store that selects and measures.
+    """AIM over a store that selects and measures, while the server fits.
 
-    The server fits, T times or until the budget is spent.
-
-    Central AIM is this over one holder of every row, DistAIM over a sample of many holders: whoever is drawn for the
-    first time deals its exact answers into the store, which adds them up. What the store is, `aggregation` says.
+    It runs T rounds, or until the budget is spent. Central AIM is this over one holder of every row, DistAIM over a
+    sample of many holders: a client that is drawn for the first time deals its exact answers into the store, which adds
+    them up. `aggregation` says what the store is.
 
     Departures from the papers (docs/mechanisms/aim.md): Algorithm 2, line 2 misses a factor 2 in sigma_0
     (`configs/printed/aim.yaml`); its line 6 increments t before line 7 tests for 0, so the initialisation is done when
@@ -79,9 +78,9 @@ class Aim(MechanismStrategy):
                 break
 
     def next_scales(self, scales: Scales, settled: bool) -> tuple[Scales, bool]:
-        """Returns the next round's scales (lines 17-20).
+        """Returns the next round's scales, and whether it is the last.
 
-        The noise is halved if the last round changed little; all of the budget goes if little is left.
+        Annealing halves the noise if the last round changed little, and spends all if little is left (lines 17-20).
         """
         if self.options.rounds is not None:
             return scales, self.round == self.options.rounds
@@ -91,7 +90,7 @@ class Aim(MechanismStrategy):
     def share(self) -> float:
         """Returns the share of the largest model that this round may use.
 
-        The share of the budget that will be spent when the round is over (line 12).
+        Under annealing it is the share of the budget that is spent so far (line 12).
         """
         if self.options.rounds is None:
             return min(1.0, max(0.05, self.ledger.spent_rho / self.budget.rho))
@@ -99,11 +98,9 @@ class Aim(MechanismStrategy):
 
 
 class DistAim(Aim):
-    """DistAIM, Algorithm 3.
+    """DistAIM, Algorithm 3: a sample of the clients in each round.
 
-    A tenth of the clients may be there in a round, and each deals only once.
-
-    With everybody present, and the same noise, it is central AIM, to the last bit.
+    Each client deals only once. With everybody present, and the same noise, it is central AIM to the last bit.
     """
 
     Client = DistAimClient
@@ -112,9 +109,8 @@ class DistAim(Aim):
 class FhAim(Aim):
     """FHAIM (Kumar et al. 2025): AIM over an encrypted store.
 
-    With the squared L2 score that ciphertexts can compute.
-
-    Over one data entity, without noise, it is central AIM with that score.
+    Its score is the squared L2 one, which ciphertexts can compute. Over one data entity, without noise, it is central
+    AIM with that score.
     """
 
     Client = FhAimClient

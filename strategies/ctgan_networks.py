@@ -1,6 +1,6 @@
 """CTGAN's generator, and the training of both networks.
 
-The server sees no row. Imports JAX: loaded when used.
+The server sees no row. The module imports JAX, so it is loaded when used.
 
 The generator is that of Xu et al. 2019, Section 4.4 (two hidden layers, each beside its own input; Gumbel-softmax with
 temperature 0.2; a cross entropy that holds it to its condition), with layer normalisation for their batch
@@ -73,7 +73,7 @@ class Networks:
         return [np.array(parameter, np.float32) for parameter in self._state[0]]
 
     def learn(self, gradient: npt.NDArray[np.float64], attribute: int) -> None:
-        """One step of the discriminator, then those of the generator.
+        """Takes one step of the discriminator, then those of the generator.
 
         Args:
             gradient: (P,) released estimate of the mean of the clipped gradients over the real rows.
@@ -85,9 +85,8 @@ class Networks:
     def mixture(self) -> npt.NDArray[np.float32]:
         """Returns the generator's output for M noise vectors, (M, C).
 
-        Each is a product of distributions, for its condition.
-
-        Conditions are an attribute, uniformly, and its value, by the released marginals.
+        Each is a product of distributions under a condition: an attribute, drawn uniformly, and its value, drawn by the
+        released marginals.
         """
         parts = []
         for _ in range(0, self.options.components, _AT_ONCE):
@@ -137,7 +136,7 @@ def _initial(key: Any, shapes: tuple[Shape, ...]) -> Parameters:
 def _drawn(key: Any, logs: Any, attributes: Any, shape: Shape, size: tuple[int, int]) -> tuple[Any, Any, Any]:
     """Draws one-hot conditions (b, C), noise (b, noise_dim), and a key.
 
-    The conditions are on the attributes, by the marginals.
+    A condition is a value of its row's attribute, by the marginals.
     """
     values, noise, rest = jax.random.split(key, 3)
     of = jnp.asarray(np.repeat(np.arange(len(shape)), shape))
@@ -147,7 +146,7 @@ def _drawn(key: Any, logs: Any, attributes: Any, shape: Shape, size: tuple[int, 
 
 
 def _logits(parameters: Parameters, conditions: Any, noise: Any) -> Any:
-    """(b, C) before softmax, of all attributes."""
+    """Returns the values of all attributes before softmax, (b, C)."""
     w1, b1, w2, b2, w3, b3 = parameters
     inner = jnp.concatenate([noise, conditions], axis=1)
     for weight, bias in ((w1, b1), (w2, b2)):
@@ -159,7 +158,7 @@ def _logits(parameters: Parameters, conditions: Any, noise: Any) -> Any:
 
 
 def _log_shares(logits: Any, shape: Shape) -> Any:
-    """(b, C) log probabilities: a softmax for each attribute."""
+    """Returns log probabilities, (b, C): a softmax for each attribute."""
     pieces = jnp.split(logits, np.cumsum(shape)[:-1], axis=1)
     return jnp.concatenate([jax.nn.log_softmax(piece, axis=1) for piece in pieces], axis=1)
 
@@ -167,7 +166,7 @@ def _log_shares(logits: Any, shape: Shape) -> Any:
 def _made(parameters: Parameters, conditions: Any, noise: Any, key: Any, shape: Shape) -> tuple[Any, Any]:
     """Returns soft rows with conditions, and their log probabilities.
 
-    (b, 2 C) and (b, C).
+    Their shapes are (b, 2 C) and (b, C).
     """
     logs = _log_shares(_logits(parameters, conditions, noise), shape)
     softened = (logs + jax.random.gumbel(key, logs.shape)) / _TEMPERATURE
@@ -175,12 +174,16 @@ def _made(parameters: Parameters, conditions: Any, noise: Any, key: Any, shape: 
 
 
 def fake_gradient(discriminator: Parameters, seen: Any, clip: float) -> Parameters:
-    """Returns the mean clipped gradient over generated rows, (b, 2 C).
+    """Returns the mean clipped gradient over generated rows.
 
-    Each is clipped as a real row's is.
+    Each is clipped as a real row's is; the loss is -log of the probability of "made". A weight's gradient at a row is
+    the product of what comes in and of the slope of what goes out, so its norm is the product of both norms, and no
+    row's gradient is formed by itself.
 
-    The loss is -log of the probability of "made". A weight's gradient at a row is the product of what comes in and of
-    the slope of what goes out, so its norm is that of both, and no row's gradient is formed by itself.
+    Args:
+        discriminator: its parameters.
+        seen: (b, 2 C) soft rows with conditions.
+        clip: L2 norm that each row's gradient is clipped to.
     """
     w1, b1, w2, b2, w3, b3 = discriminator
 
@@ -201,7 +204,7 @@ def fake_gradient(discriminator: Parameters, seen: Any, clip: float) -> Paramete
 def _generator_loss(
     parameters: Parameters, discriminator: Parameters, drawn: tuple[Any, Any, Any], shape: Shape
 ) -> Any:
-    """To be taken for real, and to meet its condition."""
+    """Returns the loss of being recognised and of missing the condition."""
     seen, logs = _made(parameters, *drawn, shape)
     fooled = jax.nn.softplus(-score(discriminator, seen)).mean()
     return fooled - (drawn[0] * logs).sum(axis=1).mean()
@@ -209,7 +212,7 @@ def _generator_loss(
 
 @partial(jax.jit, static_argnames=("shape", "noise_dim"))
 def _components(generator: Parameters, logs: Any, key: Any, shape: Shape, noise_dim: int) -> Any:
-    """(_AT_ONCE, C) probabilities."""
+    """Returns probabilities of `_AT_ONCE` components, (_AT_ONCE, C)."""
     which, rest = jax.random.split(key)
     attributes = jax.random.randint(which, (_AT_ONCE,), 0, len(shape))
     conditions, noise, _ = _drawn(rest, logs, attributes, shape, (_AT_ONCE, noise_dim))

@@ -41,7 +41,7 @@ from fedsyn.selection.scores import contained_in, expected_noise, penalised_cell
 class DistributedAim(MechanismStrategy):
     """Gaussian top-k over sums.
 
-    A round's scores of all cliques are summed with noise, the best k are measured.
+    All cliques' scores of a round are summed with noise; the best k cliques are measured.
 
     Clients send no choices: their scores and their marginals are seen in sums only. Scores are real numbers and travel
     as integers of 1 / `resolution`.
@@ -100,16 +100,15 @@ class DistributedAim(MechanismStrategy):
     def share(self) -> float:
         """Returns the share of the largest model that this round may use.
 
-        As in AIM: early rounds leave room for later ones.
+        As in AIM, early rounds leave room for later ones.
         """
         return self.round / float(self.options.rounds)
 
     def eligible(self, measurements: Sequence[Measurement]) -> list[int]:
         """Returns candidates that the model can take.
 
-        While there are any, only those that lie inside no measured clique.
-
-        Which ones these are follows from released values. Fewer scores also mean less noise on each.
+        As long as there are any, only those inside no measured clique: released values tell which. Fewer scores also
+        mean less noise on each.
         """
         cliques = self.candidates.cliques
         fitting = self.capacity.which_fit(cliques, self.share())
@@ -118,18 +117,15 @@ class DistributedAim(MechanismStrategy):
         return fresh or fitting
 
     def inside(self, measured: Sequence[Clique]) -> Callable[[Clique], bool]:
-        """Returns whether a clique lies inside a measured one.
+        """Returns a test: does a clique lie inside a measured one?
 
-        Its marginal is known already.
+        If it does, its marginal is known already.
         """
         return contained_in(measured)
 
     @property
     def current_model(self) -> Model:
-        """Returns the model, or the uniform distribution before any measurement.
-
-        Protocol 2, step 1.
-        """
+        """The model; before any measurement the uniform one (Protocol 2, step 1)."""
         return self.uniform if self.model is None else self.model
 
     @cached_property
@@ -139,9 +135,8 @@ class DistributedAim(MechanismStrategy):
     def select(self, sums: Summed, eligible: list[int], sigma: float) -> list[int]:
         """Selects the k best cliques that fit (Protocol 1, steps 4-5).
 
-        Decodes, and subtracts the penalty once.
-
-        Ties go to the smaller index. Returns candidate indices, ascending.
+        It decodes the sum and subtracts the penalty, once. Ties go to the smaller index. Returns candidate indices,
+        ascending.
         """
         gains = decode(sums.arrays[0], self.options.resolution) - self.penalty(eligible, sigma)
         chosen: list[int] = []
@@ -160,9 +155,8 @@ class DistributedAim(MechanismStrategy):
     def penalty(self, eligible: list[int], sigma: float) -> npt.NDArray[np.float64]:
         """Returns the expected cost of a measurement's noise per score, (m,).
 
-        It depends on no row.
-
-        Scores and noise are both those of the cohort, so the sum needs no scaling to the federation here.
+        It depends on no row. Scores and noise are both those of the cohort, so nothing is scaled to the federation
+        here.
         """
         cells = penalised_cells(self.options.penalty, self.candidates, eligible, ModelView(self.current_model))
         return self.candidates.weights[eligible] * expected_noise(sigma, cells)

@@ -26,7 +26,7 @@ _PARTS = 10**6  # in which jax-privacy's accountant takes a sampling rate
 class FedDpCtgan(MechanismStrategy):
     """Federated averaging of one-step updates (DP-FedSGD).
 
-    Noisy gradient sums add up to a step of the discriminator.
+    Noisy gradient sums add up to one step of the discriminator.
 
     The mean of the clients' gradients, weighted by their rows, is one step of DP-SGD over the whole federation, except
     that every client's own noise is in it: with K clients it is sqrt(K) times what one client with all rows would add.
@@ -73,7 +73,7 @@ class FedDpCtgan(MechanismStrategy):
     def one_way_marginals(self, contributors: Sequence[int], sigma: float) -> Steps:
         """Returns released shares of every attribute's values, (C,).
 
-        Conditions are drawn from them; uniform without them.
+        Conditions are drawn from them; they are uniform if nothing was opened.
         """
         one_way = [(name,) for name in self.domain]
         measurements = yield from self.measurements_of(contributors, OneWay(), sigma)
@@ -83,11 +83,10 @@ class FedDpCtgan(MechanismStrategy):
         return np.concatenate([tables[clique] / tables[clique].sum() for clique in one_way])
 
     def obeying(self, components: np.ndarray) -> MixtureModel | EmpiricalModel:
-        """Returns the generator's distribution, within the constraints.
+        """Returns the generator's distribution, within the schema's constraints.
 
-        With constraints it is a table of as many of its rows as keep to them.
-
-        The generator makes each column by itself, so its rows are drawn until there are enough that break no rule.
+        The generator makes each column by itself. Under constraints its rows are therefore drawn until enough of them
+        break none, and these are the table.
         """
         free = Domain(self.domain.attributes, self.domain.shape, self.domain.ordered)
         mixture, rows = MixtureModel(free, components, self.total), max(1, round(self.total))
@@ -132,10 +131,7 @@ class FedDpCtgan(MechanismStrategy):
 
 @lru_cache(maxsize=16)
 def steps_epsilon(rate: float, multiplier: float, steps: int, delta: float) -> float:
-    """Returns ε of equal steps by privacy loss distributions.
-
-    Their numerical composition, as jax-privacy has it.
-    """
+    """Returns ε of equal steps, composed numerically by jax-privacy's PLD accountant."""
     from jax_privacy import accounting
 
     taken = min(_PARTS, int(np.ceil(rate * _PARTS)))

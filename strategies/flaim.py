@@ -35,7 +35,7 @@ Choices = Mapping[int, Sequence[int]]  # by partition: indices of the candidates
 class Flaim(MechanismStrategy):
     """Algorithm 1, which all variants share.
 
-    The variants override it where they differ.
+    A variant overrides it where it differs.
 
     The order of the first round differs from the paper in one thing: its one-way marginals are summed before it
     selects, so that no client selects against the uniform model. No release is added or lost by that.
@@ -86,7 +86,7 @@ class Flaim(MechanismStrategy):
     def next_scales(self, scales: Scales, settled: bool, t: int) -> tuple[Scales, bool]:
         """Returns this round's scales, and whether it is the last.
 
-        Fixed for T rounds, or annealed (appendix B.4).
+        Scales are fixed for T rounds, or annealed (appendix B.4).
         """
         if self.options.rounds is not None:
             return scales, t == self.options.rounds
@@ -101,7 +101,7 @@ class Flaim(MechanismStrategy):
     def eligible(self) -> list[int]:
         """Returns the candidates that the model can take (line 5).
 
-        One-way marginals that are measured anyway are not chosen.
+        One-way marginals that every round measures anyway are not chosen.
         """
         cliques = self.candidates.cliques
         shortest = 2 if self.contract.one_way_every_round else 1
@@ -129,10 +129,8 @@ class Flaim(MechanismStrategy):
     def fitting_union(self, choices: Choices) -> list[int]:
         """Returns the distinct choices that fit the model together.
 
-        Those with more records behind them come first.
-
-        Which clique was chosen by whom is released already, so leaving one out is post-processing, and what is left
-        out is not measured.
+        Those with more records behind them are fitted in first. It is released already who chose which clique, so
+        leaving one out is post-processing; a clique that is left out is not measured.
         """
         support: dict[int, float] = {}
         for partition, chosen in choices.items():
@@ -155,9 +153,7 @@ class Flaim(MechanismStrategy):
     def weighted(
         self, sums: Summed, cliques: Sequence[Clique], choosers: Mapping[Clique, set[int]]
     ) -> list[Measurement]:
-        """Brings every sum, and its noise, to the federation's total.
-
-        Lines 15-16.
+        """Brings every sum, and its noise, to the federation's total (lines 15-16).
 
         A sum over N_q records becomes `sum * N / N_q` with standard deviation `sigma * N / N_q`: the weight N_q / sigma
         of line 16 in units of the federation's total N.
@@ -183,16 +179,16 @@ class Flaim(MechanismStrategy):
         return new
 
     def records_behind(self, behind: Iterable[int], values: npt.NDArray[np.float64]) -> float:
-        """Returns N_q, the records behind a sum: public or released row counts.
+        """Returns N_q, the public or released row count behind a sum.
 
         Line 15 takes the noisy total of the sum itself, whose noise grows with the number of cells.
         """
         return self.rows(sorted(behind))
 
     def noise_factor(self, federation: float, records: float, cohort: float) -> float:
-        """Returns the factor on a sum's noise that is line 16's weight.
+        """Returns N / N_q, the factor on a sum's noise.
 
-        alpha_q = N_q / sigma, so N / N_q.
+        It gives the sum line 16's weight alpha_q = N_q / sigma.
 
         Args:
             federation: N, records of all clients.
@@ -205,7 +201,7 @@ class Flaim(MechanismStrategy):
 class NaiveFlaim(Flaim):
     """NaiveFLAIM: AIM's score on every client.
 
-    One-way marginals once, every sum weighted alike (1 / sigma).
+    One-way marginals are measured once, and every sum has the same weight, 1 / sigma.
     """
 
     Client = FlaimClient
@@ -213,7 +209,8 @@ class NaiveFlaim(Flaim):
     def noise_factor(self, federation: float, records: float, cohort: float) -> float:
         """Returns N over the records of the round's cohort.
 
-        Line 16, Naive: the same for every sum of a round. Each has weight 1 / sigma, however few records are behind it.
+        It is the same for every sum of a round (line 16, Naive): weight 1 / sigma, however few records are behind a
+        sum.
         """
         return federation / cohort
 
@@ -221,7 +218,7 @@ class NaiveFlaim(Flaim):
 class AugFlaimOracle(Flaim):
     """AugFLAIM (Oracle), a baseline for simulations.
 
-    Subtracts each client's true distance from the pooled table.
+    It subtracts each client's true distance from the pooled table.
     """
 
     Client = AugFlaimOracleClient
@@ -230,7 +227,7 @@ class AugFlaimOracle(Flaim):
 class AugFlaim(Flaim):
     """AugFLAIM (Private).
 
-    Clients select locally, the server measures their selections in noisy sums.
+    Clients select locally; the server measures their selections in noisy sums.
 
     Each round a cohort of clients scores the candidates against the current model, subtracts a proxy of its own
     heterogeneity, and releases s choices; then the cohort's exact marginals (all one-way ones, and of each client those
@@ -253,7 +250,7 @@ class FlaimRandom(Flaim):
     def choice(
         self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]
     ) -> tuple[AskRequest, list[np.ndarray]]:
-        """No model goes with it: a blind draw needs none."""
+        """Returns the request for a blind draw, which needs no model."""
         return BlindDraw(eligible=eligible), []
 
 

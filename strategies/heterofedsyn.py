@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 class FedPrivSyn(PairSynthesis):
     """FedPrivSyn: all pairs selected at once by unbiased InDif2.
 
-    InDif2 comes from projected marginals (Li et al. 2026).
+    InDif2 is estimated from projected marginals (Li et al. 2026).
 
     Departures from the paper, and why (docs/mechanisms/privsyn.md has them all; configs/printed/fed_privsyn.yaml is the
     printed form): marginals are counts of sensitivity 1, not proportions times n_i; +-1 projections, whose sensitivity
@@ -36,17 +36,17 @@ class FedPrivSyn(PairSynthesis):
     contract: FedPairContract
 
     def share_scores(self, steps: Mapping[type[Request], Step]) -> Steps:
-        """Returns InDif2 of every pair.
+        """Returns InDif2 of every pair (Algorithm 1, lines 2 and 4).
 
-        Algorithm 1, lines 2 and 4, and Algorithm 2.
+        Algorithm 2 computes it.
         """
         projected = yield from self.share_projections(steps[Projections].rho)
         return self.dependencies(projected)
 
     def share_projections(self, rho: float) -> Steps:
-        """Returns the projections of all pairs, in proportions.
+        """Returns all pairs' projections, in proportions (Algorithm 1, lines 2 and 4).
 
-        Algorithm 1, lines 2 and 4; none if they were not opened.
+        The list is empty if they were not opened.
         """
         projection = self.contract.projection
         widths = [projection.width(self.domain, pair) for pair in self.pairs]
@@ -61,10 +61,8 @@ class FedPrivSyn(PairSynthesis):
     def dependencies(self, projected: Sequence[Noisy]) -> Floats:
         """Returns InDif2 of every pair, brought to an L1 norm, (m,).
 
-        Algorithm 2.
-
-        All are 0 without projections, so that no pair is selected. Of the one-way marginals only the cells are used,
-        without the coarser blocks: their noise is independent, as the debiasing needs it.
+        This is Algorithm 2. Without projections all are 0, so that no pair is selected. Only the cells of the one-way
+        marginals are used, without the coarser blocks: their noise is independent, as the debiasing needs it.
         """
         if not projected:
             return np.zeros(len(self.pairs))
@@ -94,7 +92,7 @@ class FedPrivSyn(PairSynthesis):
 class AdaFedPrivSyn(FedPrivSyn):
     """AdaFedPrivSyn: FedPrivSyn with adaptive selection.
 
-    Algorithms 3 and 4, which re-score pairs on synthetic rows.
+    Algorithms 3 and 4 score pairs again against synthetic rows.
 
     `every` (m) pairs are selected between two updates of the scores; they do not depend on each other's measurements,
     so they are asked for in one exchange. What a pair costs is fixed before the first is selected, such that no `most`
@@ -146,10 +144,8 @@ class AdaFedPrivSyn(FedPrivSyn):
     def updated(self, scores: Floats, chosen: Sequence[int], projected: Sequence[Noisy]) -> Floats:
         """Returns scores against the synthetic rows (Algorithm 4).
 
-        Only of pairs that share an attribute with a selected one.
-
-        Only where that lowers its score. The squared distance is debiased as InDif2^2 is: the printed line 3 leaves the
-        noise of the projection in it.
+        A score changes only if its pair shares an attribute with a selected one, and only downwards. The squared
+        distance is debiased as InDif2^2 is: the printed line 3 leaves the noise of the projection in it.
         """
         assert self.model is not None
         touched = {name for i in chosen for name in self.pairs[i]}

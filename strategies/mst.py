@@ -56,7 +56,7 @@ _AT_STAKE = 0.5
 class Mst(MechanismStrategy):
     """MST: a third of the budget for each of three steps.
 
-    One-way marginals, a spanning tree of pairs by the exponential mechanism, the tree's pairs.
+    They measure one-way marginals, choose a spanning tree of pairs by the exponential mechanism, and measure its pairs.
 
     One holder of every row grows the tree (Section 4.2; Algorithm 1 of the paper's appendix). Not here: the paper's
     compression of rare values into one, which is public post-processing of the first step.
@@ -93,7 +93,7 @@ class Mst(MechanismStrategy):
     def measure(self, cohort: Sequence[int], tree: Sequence[int], rho: float) -> Steps:
         """Measures the pairs of the tree that fit a model together.
 
-        At a cost of exactly rho; returns their measurements.
+        It costs exactly rho, and returns the measurements.
         """
         cliques = [self.candidates.cliques[i] for i in tree]
         positions = self.capacity.add_while_fitting(cliques)
@@ -108,9 +108,9 @@ class Mst(MechanismStrategy):
 
 
 class FedMst(Mst):
-    """MST over many holders.
+    """MST over many holders, of whom none chooses.
 
-    The server grows the tree from one noisy sum of sketches, and no client chooses.
+    The server grows the tree from one noisy sum of sketches.
 
     A sketch is a coarse marginal, linear in the rows, so the sum over the clients is the pooled table's, however the
     rows are spread. Of the tree only those pairs are measured that promise to gain more than their noise costs.
@@ -148,12 +148,11 @@ class FedMst(Mst):
     # The tree ---------------------------------------------------------------------------------------------------------
 
     def sketched_distances(self, cohort: Sequence[int], rho: float) -> Steps:
-        """Returns estimated L1 distances from independence, and a noise factor.
+        """Returns the pairs' estimated L1 distances from independence, and a noise factor.
 
-        (m,) of the pairs, in records; the factor is what noise was multiplied by.
-
-        0 for a pair whose sketch departs from independence no more than noise alone makes one of m sketches depart, on
-        average; all are 0 if nothing was opened.
+        The distances are in records, (m,); the factor is what noise was multiplied by. A distance is 0 if its sketch
+        departs from independence no more than noise alone makes one of m sketches depart, on average; all are 0 if
+        nothing was opened.
         """
         assert self.model is not None
         contract, view = self.contract, ModelView(self.model)
@@ -178,7 +177,7 @@ class FedMst(Mst):
     def tree(self, weights: Floats) -> list[int]:
         """Returns positions of the maximum spanning tree's pairs, heaviest first.
 
-        Equal ones in their public order.
+        Equally heavy ones keep their public order.
         """
         forest, pairs = DisjointSet(self.domain), self.contract.pairs
         return [j for j in np.argsort(-weights, kind="stable").tolist() if forest.merge(*pairs[j])]
@@ -186,7 +185,7 @@ class FedMst(Mst):
     def worthwhile(self, tree: Sequence[int], weights: Floats, rho: float, inflation: float) -> list[int]:
         """Returns the pairs of the tree that gain most together.
 
-        Sum of (distance - expected error), where they share rho.
+        The gain is the sum of (distance - expected error) of pairs that share rho.
 
         Measured together, k pairs have sigma = sqrt(k / (2 rho)): each one more makes the others' noise larger. For
         each k the best are those of largest difference. The error is that of the best resolution.
@@ -209,9 +208,9 @@ class FedMst(Mst):
         return np.minimum(weights[list(some)], 2.0 * self.total)
 
     def carried(self, some: Sequence[int]) -> Floats:
-        """Returns effective cells of some pairs.
+        """Returns the effective cells of some pairs.
 
-        Those that carry the product of their one-way marginals.
+        They are those of the product of a pair's one-way marginals.
         """
         assert self.model is not None
         return ModelView(self.model).effective_cells([self.contract.pairs[j] for j in some])
@@ -219,11 +218,9 @@ class FedMst(Mst):
     def resolutions(
         self, some: Sequence[int], distances: Floats, carried: Floats, sigma: float
     ) -> list[tuple[float, float]]:
-        """Returns the best number of cells per pair, and expected errors.
+        """Returns each pair's best number of cells, with its expected L1 error.
 
-        L1 errors (`resolution`).
-
-        All cells, and AIM's sqrt(2/pi) sigma n, where no values have an order.
+        Where no values have an order these are all cells, and AIM's sqrt(2/pi) sigma n; elsewhere see `resolution`.
         """
         noise, out = expected_noise(sigma, carried), []
         for i, j in enumerate(some):
@@ -234,9 +231,9 @@ class FedMst(Mst):
     def measure_coarsely(
         self, cohort: Sequence[int], tree: Sequence[int], weights: Floats, rho: float, inflation: float
     ) -> Steps:
-        """Measures in groups the pairs that fit a model together.
+        """Measures the pairs that fit a model together, in groups.
 
-        In groups as fine as their noise allows, at a cost of rho.
+        Groups are as fine as their noise allows; all cost rho.
         """
         assert self.model is not None
         pairs = self.contract.pairs
@@ -264,13 +261,11 @@ class FedMst(Mst):
 def distance(sketch: Floats, independent: Floats, sigma: float, chance: float) -> float:
     """Estimates the L1 norm of a pair's dependence from its sketch.
 
-    In records; 0 where it could be noise.
-
-    The sketch is n p_a p_b, which is taken away, the dependence, its own noise, and what is wrong with the noisy p_a
-    and p_b: to first order u x p_b + p_a x v. The part orthogonal to all such tables, of which n p_a p_b is one, has
-    (g - 1)(h - 1) dimensions. There noise alone gives sigma^2 times a chi-squared variable, so subtracting its mean
-    leaves an estimate of the squared L2 norm. Its root times the root of the effective cells is the L1 norm of an error
-    that is spread like sqrt(p).
+    It is in records, and 0 where it could be noise. The sketch is n p_a p_b, which is taken away, the dependence, its
+    own noise, and what is wrong with the noisy p_a and p_b: to first order u x p_b + p_a x v. The part orthogonal to
+    all such tables, of which n p_a p_b is one, has (g - 1)(h - 1) dimensions. There noise alone gives sigma^2 times a
+    chi-squared variable, so subtracting its mean leaves an estimate of the squared L2 norm. Its root times the root of
+    the effective cells is the L1 norm of an error that is spread like sqrt(p).
 
     Args:
         sketch: (g, h) noisy coarse marginal, in records.

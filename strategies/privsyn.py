@@ -57,7 +57,7 @@ _FEWEST_ITERATIONS = 10
 class PairSynthesis(MechanismStrategy):
     """The common protocol of central PrivSyn and HeteroFedSyn.
 
-    One-way marginals, scores of all pairs, the chosen pairs.
+    It measures one-way marginals, scores all pairs, and measures the chosen ones.
     """
 
     contract: PairContract
@@ -91,11 +91,11 @@ class PairSynthesis(MechanismStrategy):
     def share_scores(self, steps: Mapping[type[Request], Step]) -> Steps:
         """Returns the dependency score of every pair, (m,).
 
-        In proportions of the records; all 0, so that none is selected, where nothing was opened.
+        Scores are in proportions of the records; all are 0, so that no pair is selected, if nothing was opened.
         """
 
     def first_steps(self) -> Mapping[type[Request], Step]:
-        """Begins the first round; private sizes are paid for already."""
+        """Begins the first round, and returns the plan for what is left."""
         self.begin_round(1)
         self.record.cohort = list(self.everyone())
         return self.steps()
@@ -127,9 +127,8 @@ class PairSynthesis(MechanismStrategy):
     def share_pairs(self, chosen: Sequence[int], shares: Floats, rho: float) -> Steps:
         """Measures the chosen pairs at a cost of exactly rho.
 
-        It is divided in about these shares.
-
-        Weighted by integers w, one row moves them all by sqrt(sum w^2); a pair's own noise is the sum's divided by w.
+        The pairs divide it by about these shares: weighted by integers w, one row moves them all by sqrt(sum w^2), and
+        a pair's own noise is the sum's divided by w.
         """
         pairs, weights = [self.pairs[i] for i in chosen], integer_weights(shares)
         request = WeightedPairs(pairs=[self.numbers[i] for i in chosen], weights=weights)
@@ -146,7 +145,7 @@ class PairSynthesis(MechanismStrategy):
     def share_rest(self, chosen: Sequence[int], allocation: Allocation, rho: float) -> Steps:
         """Spends what the selection left over.
 
-        On the selected pairs once more, or on the one-way marginals.
+        It measures the selected pairs once more, or the one-way marginals if there are none.
         """
         if chosen:
             yield from self.share_pairs(chosen, allocation.shares(chosen), rho)
@@ -156,9 +155,9 @@ class PairSynthesis(MechanismStrategy):
     # Selection --------------------------------------------------------------------------------------------------------
 
     def allocation(self, rho: float, inflation: float) -> Allocation:
-        """Returns psi in the unit of the scores.
+        """Returns the allocation: psi of each pair in the scores' unit.
 
-        Proportions of the records, as the sums will be.
+        The unit is proportions of the records, as the sums will be.
 
         Args:
             rho: for all pairs together.
@@ -171,15 +170,15 @@ class PairSynthesis(MechanismStrategy):
     def noise_errors(self, cells: Floats) -> Floats:
         """Returns the expected norm of standard normal noise per cell count.
 
-        In the norm of the scores: L1, as InDif.
+        The norm is that of the scores: L1, like InDif's.
         """
         return expected_l1(cells)
 
     @cached_property
     def counted_cells(self) -> Floats:
-        """Returns the cells whose noise counts, of each pair, (m,).
+        """Number of cells whose noise counts in each pair, (m,).
 
-        From the first exchange's released one-way marginals.
+        Effective cells follow from the first exchange's released one-way marginals.
         """
         if self.options.penalty == "cells":
             return self.cells
@@ -192,9 +191,9 @@ class PairSynthesis(MechanismStrategy):
         return self.fitting(choose_greedily(scores, allocation, len(self.pairs)))
 
     def fitting(self, chosen: Sequence[int], before: Sequence[int] = ()) -> list[int]:
-        """Returns pairs that fit a junction tree together, in selection order.
+        """Returns the chosen pairs that can be measured, in selection order.
 
-        GUM takes what one sum has.
+        PGM takes what fits a junction tree, GUM what fits one sum.
         """
         if self.options.synthesizer == "gum":
             ends = np.cumsum(self.cells[list(chosen)]) + self.cells[list(before)].sum()
@@ -212,7 +211,7 @@ class PairSynthesis(MechanismStrategy):
     def one_way_marginals(self) -> list[Measurement]:
         """Returns each attribute's least-squares estimate, with independent noise.
 
-        PGM can use it in this form.
+        PGM can use this form.
         """
         out = []
         for name in self.domain:
@@ -221,7 +220,7 @@ class PairSynthesis(MechanismStrategy):
         return out
 
     def synthesise(self, *, last: bool) -> None:
-        """Returns rows, or a fitted model, from everything measured.
+        """Makes the model from everything measured: rows, or a fit.
 
         Attributes in no pair follow their one-way marginals.
         """
@@ -254,10 +253,8 @@ class PairSynthesis(MechanismStrategy):
 class PrivSyn(PairSynthesis):
     """Central PrivSyn, the yardstick: one holder of every row.
 
-    Zhang et al. 2021.
-
-    Its holder computes the exact InDif of every pair, sensitivity 4, and they are released with Gaussian noise;
-    the pairs that Eq. 1 selects are measured, and GUM makes rows.
+    The holder computes the exact InDif of every pair, sensitivity 4, and they are released with Gaussian noise; the
+    pairs that Eq. 1 selects are measured, and GUM makes rows (Zhang et al. 2021).
     """
 
     Client = PrivSynClient
@@ -275,9 +272,7 @@ class PrivSyn(PairSynthesis):
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """Cost of measuring pairs.
-
-    The noise error of each pair, and how a fixed budget is divided among a selection.
+    """The pairs' noise errors, and the division of a budget among some.
 
     Attributes:
         unit: (m,) psi of each pair if the whole budget were spent on it alone, in the unit of the dependency scores.
@@ -287,7 +282,7 @@ class Allocation:
 
     @cached_property
     def parts(self) -> npt.NDArray[np.float64]:
-        """Returns the proportions in which pairs share a budget, (m,).
+        """The proportions in which pairs share a budget, (m,).
 
         They minimise the sum of the noise errors.
         """
@@ -296,7 +291,7 @@ class Allocation:
     def costs(self, most: int) -> npt.NDArray[np.float64]:
         """Returns each pair's share of the budget, (m,).
 
-        No `most` pairs exceed it together.
+        No `most` pairs exceed the budget together.
 
         Algorithm 5 as corrected, for pairs of unequal cost: in the proportions of `shares`, for the `most` costliest
         pairs. A chosen pair's cost is then at most its share among the chosen.
@@ -304,7 +299,7 @@ class Allocation:
         return np.asarray(self.parts / np.sort(self.parts)[-most:].sum())
 
     def shares(self, chosen: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Share of the budget of each chosen pair, summing to 1.
+        """Returns each chosen pair's share of the budget, summing to 1.
 
         A pair with share w has noise error unit / sqrt(w): w proportional to unit^(2/3) minimises the sum (Zhang et al.
         2021, equation 3).
@@ -315,24 +310,21 @@ class Allocation:
     def error(self, chosen: Sequence[int]) -> float:
         """Returns the sum of psi over the chosen pairs.
 
-        With the budget divided among them.
+        They divide the budget.
         """
         return float((self.unit[list(chosen)] / np.sqrt(self.shares(chosen))).sum()) if len(chosen) else 0.0
 
     def errors_with_one_more(self, chosen: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Returns `error` of the chosen pairs and one further, (m,).
-
-        For every pair.
-        """
+        """Returns `error` of the chosen pairs and each further one, (m,)."""
         return np.asarray((self.parts[list(chosen)].sum() + self.parts) ** 1.5)
 
 
 def choose_greedily(
     scores: npt.NDArray[np.float64], allocation: Allocation, most: int, chosen: Sequence[int] = ()
 ) -> list[int]:
-    """Minimises sum_selected psi + sum_others phi greedily.
+    """Minimises sum_selected psi + sum_others phi greedily (Eq. 1).
 
-    Equation 1; Algorithm 3, lines 1-11.
+    This is Algorithm 3, lines 1-11.
 
     Adds the pair that lowers the total error most until none lowers it, or `most` pairs are chosen in all. The psi of
     all chosen pairs grow with their number, because they share one budget (Zhang et al. 2021, Algorithm 2). A pair z
@@ -365,7 +357,7 @@ def choose_greedily(
 def gum_config(iterations: int | None, pairs: int) -> GumConfig:
     """Returns GUM's settings for `pairs` selected pairs.
 
-    The default, or fewer updates of each of very many pairs.
+    Very many pairs are each updated less often than by default.
 
     With fewer iterations the step decays faster, so that the last one is as short as it would have been.
     """
@@ -383,7 +375,7 @@ def gum_config(iterations: int | None, pairs: int) -> GumConfig:
 def integer_weights(shares: npt.NDArray[np.float64]) -> list[int]:
     """Returns integers in proportion to the roots of budget shares.
 
-    To a sixteenth; equal shares give ones.
+    They are right to a sixteenth; equal shares give ones.
 
     A marginal times its weight has that sensitivity, so under one noise a pair's part of the cost goes with its square.
     """

@@ -56,16 +56,14 @@ Part = tuple[int, Groups | None, float]
 
 
 class SketchAim(MechanismStrategy):
-    """Selection from linear statistics.
+    """Selection from linear statistics, without a choice by any client.
 
-    A sum over clients gives what one holder of all rows would have.
-
-    Before the first round every client contributes to two sums: all one-way marginals, and sketches of the candidates.
-    A sketch is linear in the table, so the sum of the clients' sketches is the pooled table's, however the rows are
-    spread. It depends on no model: it is paid for once, and after every fit the server compares it with the sketch of
-    its current model, which estimates without bias how far the model is off (`squared_distances`). Each round plans for
-    all that is left of the budget (`Planner`), measures the most useful part of the plan, and fits. No client selects
-    anything.
+    A sum over clients gives what one holder of all rows would have. Before the first round every client contributes to
+    two sums: all one-way marginals, and sketches of the candidates. A sketch is linear in the table, so the sum of the
+    clients' sketches is the pooled table's, however the rows are spread. It depends on no model: it is paid for once,
+    and after every fit the server compares it with the sketch of its current model, which estimates without bias how
+    far the model is off (`squared_distances`). Each round plans for all that is left of the budget (`Planner`),
+    measures the most useful part of the plan, and fits.
     """
 
     Client = SketchAimClient
@@ -133,9 +131,9 @@ class SketchAim(MechanismStrategy):
     # The first look ---------------------------------------------------------------------------------------------------
 
     def sketched(self) -> list[int]:
-        """Returns the candidates to be sketched.
+        """Returns the candidates whose sketches can show something with n rows.
 
-        Their sizes can show something with n rows; n is public or released.
+        The number n is public or released.
         """
         which = self.contract.sketchable
         if not which:
@@ -172,7 +170,7 @@ class SketchAim(MechanismStrategy):
         return [self.residual_of(one) for one in self.opened(apart, ones)]
 
     def residual_of(self, measured: Measurement) -> Measurement:
-        """Returns a noisy residual as a fit takes it.
+        """Returns a noisy residual in the form that a fit takes.
 
         One attribute's residual becomes its counts: the total is known.
         """
@@ -185,16 +183,13 @@ class SketchAim(MechanismStrategy):
 
     @cached_property
     def width(self) -> int:
-        """Returns the entries of a sketch that the row number allows.
-
-        The number of rows is public or released.
-        """
+        """Entries of a sketch; their number follows from public or released rows."""
         return width_of(*self.means(self.sketched()), self.options.width)
 
     def sum_of_sketches(self, request: Sketches, per_sensitivity: float, cohort: Sequence[int] | None = None) -> Sum:
-        """Sums one vector of all sketches, with noise for its sensitivity.
+        """Returns the sum of all sketches, with noise for their sensitivity.
 
-        The sum is over everybody, or over a cohort.
+        It is over everybody, or over a cohort.
         """
         arrays = self.groups([self.candidates.cliques[i] for i in request.cliques], request.width)
         sensitivity = request.layout(self.contract, arrays).sensitivity
@@ -214,7 +209,7 @@ class SketchAim(MechanismStrategy):
     def sketches_of(self, request: Sketches, sums: Summed) -> Sketched:
         """Returns the opened sketches.
 
-        The model, and so the groups, are those of the request.
+        The model, and so the groups, must still be those of the request.
         """
         arrays = self.groups([self.candidates.cliques[i] for i in request.cliques], request.width)
         sketcher, factor = request.sketcher(self.contract, arrays), self.expansion(sums)
@@ -239,12 +234,12 @@ class SketchAim(MechanismStrategy):
     def scores(self) -> dict[str, npt.NDArray[np.float64]]:
         """Places of each unordered attribute's values, (values,).
 
-        They come from the sketches of an `Arrangement`; empty without one.
+        The sketches of an `Arrangement` give them; without one there are none.
         """
         return {}
 
     def cuts(self) -> dict[str, Cuts]:
-        """Returns places of each attribute's values along its normal score."""
+        """Returns the cuts of each attribute's values along its normal score."""
         cuts = {}
         for name, mass in self.masses().items():
             places = np.arange(len(mass))
@@ -258,9 +253,9 @@ class SketchAim(MechanismStrategy):
     # Hidden factors ---------------------------------------------------------------------------------------------------
 
     def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
-        """Adds factors that the sketches show to the fits' start.
+        """Starts the fits from the hidden factors that the sketches show.
 
-        They stay only if the plan's predicted error is smaller with them.
+        They stay only if the plan's predicted error is no larger with them.
 
         Returns:
             The sketches, which then know what was fitted to them.
@@ -301,9 +296,8 @@ class SketchAim(MechanismStrategy):
     def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
         """Returns this round's candidates, with mu^2 of each.
 
-        They are the most useful part of a plan for all that is left of mu^2.
-
-        The first round also brings the one-way marginals to where the plan has them, the last one spends what is left.
+        They are the most useful part of a plan for all that is left of mu^2. The first round also buys the plan's
+        one-way marginals; the last round spends what is left.
         """
         cliques, share = self.candidates.cliques, t / self.options.rounds
         errors = self.errors(sketched, measurements, self.view)
@@ -315,16 +309,16 @@ class SketchAim(MechanismStrategy):
 
     @cached_property
     def planner(self) -> Planner:
-        """Returns the planner for the workload.
+        """The planner for the workload.
 
-        Each query counts again for every column that one of its attributes determines.
+        A query counts again for every column that one of its attributes determines.
         """
         cliques, known = self.workload.cliques, self.domain.coarser
         again = [prod(1 + len(known.get(name, ())) for name in clique) for clique in cliques]
         return Planner(Workload(cliques, tuple(np.multiply(self.workload.weights, again))), self.candidates)
 
     def errors(self, sketched: Sketched, measurements: Sequence[Measurement], view: ModelView) -> ModelErrors:
-        """Returns the model's errors on sketched candidates, and attributes' noise.
+        """Returns the model's errors on candidates, with the attributes' noise.
 
         A candidate's error is counted beyond the errors of its parts.
         """
@@ -349,7 +343,7 @@ class SketchAim(MechanismStrategy):
     def missed(self, sketched: Sketched, view: ModelView) -> npt.NDArray[np.float64]:
         """Returns the model's squared L1 error on each candidate, (m,).
 
-        It is the error beyond that of the candidate's parts, and 0 where nothing is sketched.
+        It is the error beyond that of the candidate's parts, and 0 for a candidate without a sketch.
         """
         cliques = self.candidates.cliques
         place = {q: i for i, q in enumerate(cliques)}
@@ -359,9 +353,9 @@ class SketchAim(MechanismStrategy):
         return parts
 
     def graded(self, errors: ModelErrors) -> ModelErrors:
-        """Returns the errors with residuals' costs and groups' effects.
+        """Returns the errors, with what residuals cost and what groups do.
 
-        Groups save cells and miss differences inside of them.
+        Groups save cells, but miss the differences inside of them.
         """
         ladders, cliques = self.resolutions, self.candidates.cliques
         return replace(
@@ -379,24 +373,21 @@ class SketchAim(MechanismStrategy):
 
     @cached_property
     def measured_in(self) -> dict[int, int]:
-        """Returns the ladder step of each candidate measured in groups."""
+        """The ladder's step of each candidate that is measured in groups."""
         return {}
 
     @cached_property
     def prices(self) -> npt.NDArray[np.float64]:
-        """Returns the mu^2 that 1/sigma^2 = 1 costs for each residual, (m,).
+        """The mu^2 that 1/sigma^2 = 1 costs for each residual, (m,).
 
-        Residuals here are in cells, not in groups.
+        These residuals are in cells, not in groups.
         """
         return np.array([cost(self.domain.shape_of(clique)) for clique in self.candidates.cliques])
 
     def chosen(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
         """Returns the plan's new cliques.
 
-        The tree is a budget, too: where it is full, capacity counts.
-
-        Then a second plan takes first what gains most for its cells, and of both that with the smaller predicted error
-        stands. If that share is the whole tree, the record says what a larger one would be worth.
+        If the whole tree was this plan's share and it is full, the record says what a larger one would be worth.
         """
         cliques = self.candidates.cliques
         plan = self.best(errors, eligible, share, budget)
@@ -415,7 +406,7 @@ class SketchAim(MechanismStrategy):
     def best(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> MeasurementPlan:
         """Returns the better of two plans by predicted error.
 
-        One goes by gain alone; the other, made where the tree is full, by gain for capacity.
+        The first goes by gain alone; the second, made only where the first fills the tree, by gain per cell.
         """
         plan = self.planner.best(errors, eligible, self.room(share), budget)
         if not plan.full:
@@ -465,7 +456,7 @@ class SketchAim(MechanismStrategy):
     def asked(self, plan: Mapping[int, float]) -> tuple[Residuals, float, list[npt.NDArray[Any]]]:
         """Returns the request for a plan, its noise, and its groups.
 
-        The list of groups is empty where every candidate is measured in cells.
+        There are no groups if every candidate is measured in cells.
         """
         which, groups, budgets = map(list, zip(*self.parts(plan), strict=True))
         cliques = [self.candidates.cliques[i] for i in which]
@@ -478,10 +469,7 @@ class SketchAim(MechanismStrategy):
         return request, sigma, [coarse.pack()] if grouped else []
 
     def parts(self, plan: Mapping[int, float]) -> list[Part]:
-        """Returns each candidate as it is measured, with its mu^2.
-
-        A candidate is measured in cells or in groups.
-        """
+        """Returns each candidate with its groups (None: cells) and its mu^2."""
         cliques, steps = self.candidates.cliques, self.measured_in
         return [
             (i, self.resolutions.groups(cliques[i], steps[i]) if i in steps else None, mu2) for i, mu2 in plan.items()
@@ -499,7 +487,7 @@ class SketchAim(MechanismStrategy):
     def opened_residuals(self, sums: Summed, request: Residuals, groups: list[npt.NDArray[Any]]) -> list[Measurement]:
         """Returns the marginals inside an opened vector.
 
-        Each has its own noise, and its groups.
+        Each comes with its own noise, and its groups.
         """
         if not self.is_open(sums, "marginals"):
             return []
@@ -514,10 +502,8 @@ class SketchAim(MechanismStrategy):
     def shrinkage_of(self, departures: Mapping[Clique, Departure], measurements: Iterable[Measurement]) -> float | None:
         """Returns the shrinkage that the measured cliques' sketches imply.
 
-        It is None where no measured clique has a sketch.
-
-        All sketches together would tell how far any pair is from independence, and most are not; what is measured was
-        chosen because it is farther, and nothing else is pulled.
+        It is None where no measured clique has a sketch. Sketches of other pairs are left out: most pairs are close to
+        independent, a measured one was chosen because it is not, and nothing else is pulled.
         """
         inside = contained_in([m.clique for m in measurements])
         measured = [one for clique, one in departures.items() if inside(clique)]
@@ -531,7 +517,7 @@ class SketchAim(MechanismStrategy):
     def by_cohorts(self) -> Protocol:
         """Runs the schedule by cohorts.
 
-        The first cohort tells what to measure, and all the others measure the same.
+        The first cohort tells what to measure, and all later ones measure the same.
 
         A clique that one cohort of unlike clients measures is biased towards that cohort, more than any noise that it
         saves is worth. So there is one choice, after the first cohort's one-way marginals and sketches, and every later
@@ -599,10 +585,9 @@ class SketchAim(MechanismStrategy):
     def later_mu2(self, each: float, t: int) -> float:
         """Returns the mu^2 that cohorts after round t give together.
 
-        It is stated as 1/sigma^2 on the federation's counts.
-
-        A sum over one of F cohorts' worth of rows, with noise sigma; c of them have c sigma^2 together, and are brought
-        to the federation by F/c: a precision of c/F^2 times 1/sigma^2.
+        It is the precision 1/sigma^2 on the federation's counts. A sum over one of F cohorts' worth of rows has noise
+        sigma. The sum of c of them has variance c sigma^2 and is brought to the federation by F/c: a precision of c/F^2
+        times 1/sigma^2.
         """
         left: int = self.options.rounds - t
         return 2.0 * each * left * self.share_of_cohort**2
@@ -610,10 +595,9 @@ class SketchAim(MechanismStrategy):
     def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
         """Returns one plan for all later cohorts.
 
-        Nothing is measured yet: one cohort's one-way marginals are not everybody's.
-
-        The planner's errors of one attribute are those that it will have if nothing else is measured. One cohort's
-        sketches are noisy: where the strongest is not above what noise alone shows, one-way marginals are all.
+        It counts nothing as measured, since one cohort's one-way marginals are not everybody's: the planner's errors of
+        one attribute are those that it will have if nothing else is measured. One cohort's sketches are noisy: where
+        the strongest is not above what noise alone shows, the plan has one-way marginals alone.
         """
         cliques, view = self.candidates.cliques, self.view
         errors = self.errors(sketched, [], view)
@@ -668,12 +652,11 @@ class Sketched:
     _known: WeakKeyDictionary[ModelView, Floats] = field(init=False, repr=False, default_factory=WeakKeyDictionary)
 
     def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
-        """Returns distances of the model, their noise, and supports, (3, sketches).
+        """Returns the model's distances, their noise, and supports, (3, sketches).
 
-        Unbiased squared L2 distances, their standard deviations by noise, supports.
-
-        A parameter that was fitted to the sketches has taken one dimension's noise out of the distance to them, and put
-        it into the distance to the table (Mallows' C_p): twice sigma^2 each. Computed once for each view.
+        Distances are unbiased squared L2 ones, and noise is their standard deviation. A parameter that was fitted to
+        the sketches has taken one dimension's noise out of the distance to them, and put it into the distance to the
+        table (Mallows' C_p): twice sigma^2 each. Computed once for each view.
         """
         if view not in self._known:
             self._known[view] = self._distances(view)
@@ -691,9 +674,9 @@ class Sketched:
         return distances
 
     def off(self, which: npt.NDArray[np.int64], seen: Floats, sigma: Floats) -> Floats:
-        """Returns unbiased squared distances of sketches of one shape, (b, k).
+        """Returns unbiased squared distances of sketches of one shape, (b,).
 
-        They are distances from `seen`, a model's sketches.
+        They are distances from `seen`, (b, k): a model's sketches.
         """
         residual = np.stack([self.values[i] for i in which]) - seen
         return squared_distances(residual, sigma, self.sketcher.noises(which[0]))
@@ -701,12 +684,10 @@ class Sketched:
     def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
         """Returns squared L1 errors of the model, (sketches,) records^2.
 
-        They are shrunk squared distances times the effective support.
-
-        Shrunk apart are cliques of two attributes, of three, which mostly have nothing of their own, and those that
-        structural zeros restrict: what is related has more than the zeros say. The L1 norm of an error that is spread
-        like sqrt(p) is its L2 norm times the root of the effective support; no error is larger than 2 n, whatever the
-        noise says.
+        They are shrunk squared distances times the effective support. Cliques of two attributes are shrunk apart from
+        those of three, which mostly have nothing of their own, and those that structural zeros restrict apart from
+        both: what is related has more than the zeros say. The L1 norm of an error that is spread like sqrt(p) is its L2
+        norm times the root of the effective support; no error is larger than 2 n, whatever the noise says.
         """
         squared, spread, support = self.distances(view)
         known = view.model.domain.impossible
@@ -718,9 +699,8 @@ class Sketched:
     def shows(self, view: ModelView) -> bool:
         """Returns whether any sketch is farther off than noise explains.
 
-        Noise alone does so in one run of twenty.
-
-        Of k noises, the squared distance is sigma^2 times a chi-square with k degrees of freedom.
+        Noise alone does so in at most one run of twenty: with k noises, the squared distance is sigma^2 times a
+        chi-square with k degrees of freedom.
         """
         squared, _, _ = self.distances(view)
         entries = np.array([self.sketcher.noises(i) for i in range(len(self.values))], np.float64)
@@ -731,14 +711,14 @@ class Sketched:
     # Hidden factors ---------------------------------------------------------------------------------------------------
 
     def looks(self, counts: Mapping[str, npt.NDArray[np.float64]], total: float) -> Iterator[SketchedPair]:
-        """Yields the sketched pairs beside independent attributes."""
+        """Yields the sketched pairs, each beside what independence would show."""
         masses = {name: mass / mass.sum() for name, mass in counts.items()}
         return looks(self.sketcher, self.values, self.sigma, masses, total)
 
     def fitted_to(self, factors: Sequence[Mapping[str, float]]) -> Sketched:
-        """Returns these sketches with factors' loadings fitted to them.
+        """Returns these sketches, with the factors' loadings fitted to them.
 
-        An attribute has one loading, shared by its pairs.
+        An attribute has one loading in a factor, which its pairs share.
         """
         shares: dict[Clique, float] = {}
         for loadings in factors:
@@ -769,10 +749,7 @@ class Sketched:
         return errors
 
     def departures(self, view: ModelView) -> dict[Clique, Departure]:
-        """Returns departures from a model of independent attributes.
-
-        Both are seen in the cells of the sketches.
-        """
+        """Returns the sketches' departures from a model's, in the sketches' own cells."""
         sketcher, departures = self.sketcher, dict[Clique, Departure]()
         for which, _, seen in sketcher.together(view.probabilities(sketcher.cliques)):
             for i, probabilities in zip(which.tolist(), seen, strict=True):
@@ -785,10 +762,9 @@ class Sketched:
 class CohortPool:
     """Sums of one marginal over cohorts, added up.
 
-    The total is the marginal of all clients that were in one of the cohorts.
-
-    Each brings noise of its own, so the noise of c cohorts' total is the root of c times that of one; what it no longer
-    has is the error of a cohort that is unlike the others.
+    The total is the marginal of all clients that were in one of the cohorts. Each brings noise of its own, so the noise
+    of c cohorts' total is the root of c times that of one; but it no longer has the error of a cohort that is unlike
+    the others.
 
     Args:
         clique: of the marginal.
@@ -808,7 +784,7 @@ class CohortPool:
     def measurement(self, total: float) -> list[Measurement]:
         """Returns the pool, brought to the federation's total.
 
-        The clients that were asked stand for all. The list is empty if none was.
+        The clients that were asked stand for all; without any the list is empty.
         """
         if self.total is None:
             return []
@@ -835,7 +811,7 @@ def expanded(
 
 
 def integer_weights(shares: Sequence[float]) -> list[int]:
-    """Returns weights c of 1 to `FINEST` for budget shares.
+    """Returns integer weights c from 1 to `FINEST` for budget shares.
 
     c^2 is in proportion to the shares, up to rounding.
     """
