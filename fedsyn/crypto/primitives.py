@@ -1,6 +1,4 @@
-"""Cryptography of a secure sum.
-
-Key agreement, key derivation, masks, sealed shares, signatures.
+"""Cryptography of a secure sum: keys, masks, sealed shares, signatures.
 
 Everything random comes from the operating system. All keys are derived with HKDF-SHA256, salted with a digest of the
 public facts of a sum or setup and bound to a purpose, both parties and their public keys: no key serves two purposes.
@@ -39,7 +37,7 @@ Roster = Mapping[int, bytes]
 class Identity:
     """A client's long-lived Ed25519 key pair.
 
-    The other clients know it by this key (threat `malicious`).
+    Other clients know it by the public key (threat `malicious`).
     """
 
     def __init__(self, raw: bytes) -> None:
@@ -50,7 +48,7 @@ class Identity:
 
     @classmethod
     def generate(cls) -> Identity:
-        """A new identity, from the operating system's generator."""
+        """Returns a new identity, from the operating system's generator."""
         return cls(os.urandom(KEY))
 
     @classmethod
@@ -59,7 +57,7 @@ class Identity:
         return cls(HKDF(hashes.SHA256(), KEY, None, b"fedsyn identity of a simulation").derive(seed))
 
     def to_bytes(self) -> bytes:
-        """The secret key: keep it to yourself."""
+        """Returns the secret key: keep it to yourself."""
         return self._key.private_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
@@ -124,7 +122,7 @@ def usable_public_key(raw: bytes) -> bool:
 def derive(secret: bytes, digest: bytes, purpose: bytes, ids: Iterable[int], publics: Iterable[bytes] = ()) -> bytes:
     """Derives a 32-byte key from `secret`.
 
-    It serves one purpose of one sum between the parties `ids` with the keys `publics`.
+    It serves one purpose of one sum, between the parties `ids` with the keys `publics`.
     """
     numbers = [*ids]
     info = purpose + b"\0" + struct.pack(f"<{len(numbers)}q", *numbers) + b"".join(publics)
@@ -134,17 +132,16 @@ def derive(secret: bytes, digest: bytes, purpose: bytes, ids: Iterable[int], pub
 def key_stream(key: bytes, length: int) -> bytes:
     """Returns the first `length` bytes of a key's ChaCha20 stream.
 
-    The key serves nothing else.
+    The key must serve nothing else.
     """
     return Cipher(algorithms.ChaCha20(key, _NONCE16), None).encryptor().update(bytes(length))
 
 
 def apply_masks(vector: npt.NDArray[np.uint64], plus: Iterable[bytes], minus: Iterable[bytes]) -> None:
-    """Adds masks to `vector`, in place and modulo 2^64.
+    """Adds the masks of `plus` to `vector`, and subtracts those of `minus`.
 
-    Masks of the keys `plus` are added, those of `minus` subtracted.
-
-    A key's mask is its ChaCha20 stream read as little-endian 64-bit words: uniform in the whole ring.
+    It works in place and modulo 2^64. A key's mask is its ChaCha20 stream read as little-endian 64-bit words: uniform
+    in the whole ring.
     """
     jobs = [(np.add, key) for key in plus] + [(np.subtract, key) for key in minus]
     size = min(_CHUNK, 8 * len(vector))
@@ -165,7 +162,7 @@ def apply_masks(vector: npt.NDArray[np.uint64], plus: Iterable[bytes], minus: It
 def seal(key: bytes, message: bytes, bound: bytes) -> bytes:
     """Encrypts and authenticates `message`, together with `bound`.
 
-    The key serves no other message.
+    The key must serve no other message.
     """
     return ChaCha20Poly1305(key).encrypt(_NONCE12, message, bound)
 
@@ -173,7 +170,7 @@ def seal(key: bytes, message: bytes, bound: bytes) -> bytes:
 def unseal(key: bytes, sealed: bytes, bound: bytes) -> bytes | None:
     """Returns the sealed message, or None if it is not authentic.
 
-    It must have been sealed under this key for this purpose.
+    Authentic is what was sealed under this key, together with `bound`.
     """
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE12, sealed, bound)

@@ -56,7 +56,7 @@ def _group_counts(sizes: tuple[int, ...], width: int) -> tuple[int, ...]:
 def equal_groups(mass: npt.NDArray[np.floating], groups: int) -> Integers:
     """Cuts neighbouring values into groups of nearly equal mass.
 
-    It minimises the sum of the groups' squared masses.
+    The sum of the groups' squared masses is smallest.
 
     Args:
         mass: (n,) of each value; negative ones count as 0. No mass at all: all values count alike.
@@ -98,10 +98,9 @@ def grouping_of(
 ) -> dict[tuple[str, int], Integers]:
     """Returns the groups of values that sketches of some cliques need.
 
-    It maps (attribute, number of groups) to the group of each value.
-
-    Groups are of neighbours: by their codes where these have an order, else by their scores or, without any, from the
-    likeliest value to the rarest. The order in which unordered values are listed changes nothing.
+    The result maps (attribute, number of groups) to the group of each value. Groups are of neighbours: by their codes
+    where these have an order, else by their scores or, without any, from the likeliest value to the rarest. The order
+    in which unordered values are listed changes nothing.
 
     Args:
         domain: of the cliques.
@@ -121,7 +120,7 @@ def grouping_of(
 
 
 def has_order(domain: Domain, name: str) -> bool:
-    """Tells whether neighbouring codes of an attribute are alike.
+    """Returns whether neighbouring codes of an attribute are alike.
 
     Bins of numbers are, and so are ordered categories and two values.
     """
@@ -131,20 +130,20 @@ def has_order(domain: Domain, name: str) -> bool:
 def grouping_keys(domain: Domain, cliques: Sequence[Clique], width: int) -> list[tuple[str, int]]:
     """Returns the (attribute, number of groups) that sketches of cliques need.
 
-    They come in the order of their first use.
+    They are in the order of their first use.
     """
     return list(dict.fromkeys(key for q in cliques for key in zip(q, group_counts(domain, q, width), strict=True)))
 
 
 def pack_grouping(grouping: Grouping) -> npt.NDArray[np.uint16]:
-    """Groups as one array for a message, in the order of `grouping_keys`."""
+    """Packs groups into one array for a message, as `grouping_keys` orders them."""
     return np.concatenate([np.zeros(0, np.uint16), *(np.asarray(g, np.uint16) for g in grouping.values())])
 
 
 def unpack_grouping(
     packed: npt.NDArray[np.generic], domain: Domain, cliques: Sequence[Clique], width: int
 ) -> dict[tuple[str, int], Integers]:
-    """Inverse of `pack_grouping` for a client, which does not trust it.
+    """Unpacks the groups of `pack_grouping` at a client, which trusts none.
 
     Whatever groups a server sends, one row falls into one bucket of each sketch: only their range is checked.
 
@@ -159,14 +158,14 @@ def unpack_grouping(
 def key_of(packed: npt.NDArray[np.generic]) -> Packed:
     """Returns an array of a message as a key of a cache.
 
-    Clients of one process share what is made of it without a row.
+    Clients that share a process also share what is made of the array without a row.
     """
     array = np.ascontiguousarray(packed)
     return array.dtype.str, array.shape, array.tobytes()
 
 
 def array_of(key: Packed) -> npt.NDArray[np.generic]:
-    """Inverse of `key_of`."""
+    """Returns the array of a `key_of`."""
     dtype, shape, content = key
     return np.frombuffer(content, np.dtype(dtype)).reshape(shape)
 
@@ -202,13 +201,11 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 
 def best_cells(distance: float, sigma: float) -> float:
-    """Returns the number of cells with the least expected error.
+    """Returns k, the number of cells with the least expected error.
 
-    This is k of a coarse pair, and may be below 1.
-
-    Noise costs an L1 error of sqrt(2/pi) sigma k. What k cells leave unseen of a dependence that is smooth on both
-    axes falls with the width of a cell, as k^(-1/2): all of it, `distance`, at k = 1. The sum is least at
-    k = (sqrt(pi/8) distance / sigma)^(2/3).
+    It may be below 1. Noise costs an L1 error of sqrt(2/pi) sigma k. What k cells leave unseen of a dependence that is
+    smooth on both axes falls with the width of a cell, as k^(-1/2): all of it, `distance`, at k = 1. The sum is least
+    at k = (sqrt(pi/8) distance / sigma)^(2/3).
 
     Args:
         distance: L1 norm of the dependence, in records.
@@ -220,10 +217,9 @@ def best_cells(distance: float, sigma: float) -> float:
 def resolution(distance: float, sigma: float, cells: float) -> tuple[float, float]:
     """Returns the cells to measure a pair in, and its L1 error.
 
-    The error is the expected one, in records.
-
-    As `best_cells` says, with 4 at least (two groups each). Measured in all its cells it has the noise of those that
-    carry it, and nothing is left unseen: where that is less, infinity.
+    The error is the expected one, in records. `best_cells` gives the cells, but 4 at least (two groups each). Measured
+    in all its cells the pair has the noise of those that carry it, and nothing is left unseen: where that error is
+    less, the number of cells is infinite.
 
     Args:
         distance: L1 norm of the dependence, in records.
@@ -256,11 +252,10 @@ class CoarseMarginals:
     def of(
         cls, domain: Domain, cliques: Sequence[Clique], cells: Sequence[int], mass: Mapping[str, Floats]
     ) -> CoarseMarginals:
-        """Forms groups of about equal mass, about `cells` cells a clique.
+        """Forms groups of about equal mass, with about `cells` cells per clique.
 
-        Where there is room, each value is a group.
-
-        Only values that have an order are put together, in two groups of each attribute at least.
+        If there is room, each value is a group. Only values that have an order are put together, into two groups of
+        each attribute at least.
 
         Args:
             domain: of the table.
@@ -280,7 +275,7 @@ class CoarseMarginals:
     def pack(self) -> npt.NDArray[np.unsignedinteger]:
         """Returns all groups as one array for a message.
 
-        Each takes two bytes where that is enough.
+        A number takes two bytes where that is enough, otherwise four.
         """
         most = max((count for shape in self.shapes for count in shape), default=0)
         dtype = np.uint16 if most <= 2**16 else np.uint32
@@ -292,7 +287,7 @@ class CoarseMarginals:
     def unpack(
         cls, domain: Domain, cliques: Sequence[Clique], shapes: Sequence[Sequence[int]], packed: npt.NDArray[np.generic]
     ) -> CoarseMarginals:
-        """Inverse of `pack` for a client, which does not trust it.
+        """Unpacks the groups of `pack` at a client, which trusts none.
 
         Whatever groups a server sends, one row is in one cell of each coarse marginal: only their range is checked.
         Clients of a simulation that share a process get one object, which holds no row: sharing saves work only.
@@ -304,9 +299,9 @@ class CoarseMarginals:
 
     @classmethod
     def in_groups(cls, domain: Domain, cliques: Sequence[Clique], groups: Sequence[Groups]) -> CoarseMarginals:
-        """Forms cliques with given groups.
+        """Returns cliques counted in these groups.
 
-        `groups` has the group of each value, 0 to the number of groups, all of them in use.
+        `groups` has the group of each value: numbers from 0, all of them in use.
         """
         shapes = tuple(tuple(int(g.max()) + 1 for g in clique_groups) for clique_groups in groups)
         return cls(domain, tuple(cliques), tuple(groups), shapes)
@@ -317,9 +312,9 @@ class CoarseMarginals:
         return [math.prod(shape) for shape in self.shapes]
 
     def positions(self, codes: Codes) -> Integers:
-        """Returns the cell of each row in the concatenated coarse marginals.
+        """Returns each row's cells in the concatenated coarse marginals, (m, n).
 
-        They are (m, n), for (n, d) codes.
+        `codes` is (n, d).
         """
         out, start = np.empty((len(self.cliques), len(codes)), np.int64), 0
         for i, (clique, groups, shape) in enumerate(zip(self.cliques, self.groups, self.shapes, strict=True)):
@@ -331,19 +326,19 @@ class CoarseMarginals:
         return out
 
     def of_rows(self, codes: Codes) -> list[Integers]:
-        """Exact coarse marginals of a table, (n, d) codes."""
+        """Returns the exact coarse marginals of a table, (n, d) codes."""
         whole = np.bincount(self.positions(codes).ravel(), minlength=sum(self.lengths))
         return self.split(whole)
 
     def split(self, vector: npt.NDArray[Number]) -> list[npt.NDArray[Number]]:
-        """The coarse marginals inside a vector of all of them."""
+        """Splits a vector into the coarse marginals inside it."""
         parts = np.split(vector, np.cumsum(self.lengths)[:-1])
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def departure(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Departure:
         """Returns coarse marginal i beside its values under independence.
 
-        Arguments are those of `expanded`.
+        The arguments are those of `expanded`.
         """
         independent = np.ones(())
         for name, group, count in zip(self.cliques[i], self.groups[i], self.shapes[i], strict=True):
@@ -406,9 +401,9 @@ def _counts(domain: Domain, clique: Clique, cells: int) -> tuple[int, ...]:
 
 
 def _groups(domain: Domain, name: str, count: int, mass: Floats) -> Integers:
-    """Returns the (size,) group of each value.
+    """Returns the group of each value, (size,).
 
-    Values without a place in the order (a missing value) keep a group of their own.
+    Values without a place in the order (a missing value) keep groups of their own.
     """
     if count >= domain[name]:
         return np.arange(domain[name])

@@ -55,7 +55,7 @@ class Cuts:
 
     @classmethod
     def of(cls, mass: npt.ArrayLike, places: npt.ArrayLike) -> Cuts:
-        """Masses need not be normalised, nor places be without gaps."""
+        """Makes cuts of masses and places, which are normalised and renumbered."""
         masses, positions = np.maximum(np.asarray(mass, np.float64), 0.0) + 1e-12, np.asarray(places, np.int64)
         ranks = np.full(len(positions), -1)
         ranks[positions >= 0] = np.unique(positions[positions >= 0], return_inverse=True)[1]
@@ -65,7 +65,7 @@ class Cuts:
     def share(self) -> Floats:
         """Each value's share of its place's probability, (values,).
 
-        A value without a place has its probability.
+        A value without a place has its own probability instead.
         """
         placed = self.places >= 0
         whole = np.bincount(self.places[placed], self.mass[placed])
@@ -89,13 +89,13 @@ class Cuts:
     def spread(self, of_places: Floats) -> Floats:
         """Spreads numbers of places over their values.
 
-        It turns (places, ...) into (values, ...); a value without a place has 0.
+        It turns (places, ...) into (values, ...), with 0 for a value without a place.
         """
         weight = np.where(self.places >= 0, self.share * self.placed, 0.0)
         return np.asarray(of_places[self.places] * weight.reshape(-1, *[1] * (of_places.ndim - 1)))
 
     def given(self, loading: float | Floats, z: Floats) -> Floats:
-        """Returns (values, len(z)) probabilities given the factor.
+        """Returns probabilities given the factor, (values, len(z)).
 
         `loading` is one number, or one for each z.
         """
@@ -104,12 +104,10 @@ class Cuts:
         return self.spread(np.diff(bounds, axis=0)) + np.where(self.places < 0, self.mass, 0.0)[:, None]
 
     def moments(self, most: int) -> Floats:
-        """Returns each value's first normalised Hermite moments of the score.
+        """Returns each value's first Hermite moments of the score, (values, most).
 
-        They are (values, most), the integrals of He_k phi / sqrt(k!).
-
-        P(a, b) of two columns with correlation r is the sum over k of r^k times the products (Mehler's formula), from
-        k = 0, where they are the masses.
+        They are normalised: integrals of He_k phi / sqrt(k!). P(a, b) of two columns with correlation r is the sum over
+        k of r^k times the products (Mehler's formula), from k = 0, where they are the masses.
         """
         edges = self.edges
         density = np.exp(-(edges**2) / 2.0) / np.sqrt(2.0 * np.pi)
@@ -181,7 +179,7 @@ class SketchedPair:
 def looks(
     sketcher: Sketcher, values: Sequence[Floats], sigma: float, masses: Mapping[str, Floats], total: float
 ) -> Iterator[SketchedPair]:
-    """The sketched pairs.
+    """Yields the sketched pairs, each beside what independence would show.
 
     Args:
         sketcher: that made the values.
@@ -204,15 +202,13 @@ def looks(
 
 
 def scores(pairs: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> dict[str, Floats]:
-    """Returns (values,) scores of unordered attributes.
+    """Returns scores of unordered attributes' values, (values,) each.
 
-    They say where the values lie in the factor that links them to others.
-
-    All pairs are one symmetric matrix, in units of their noise; a factor's part in it is the product of what its
-    columns have, the mass of each group of values times their mean score. So scores are the coordinates of the leading
-    eigenvector over these masses: if noise alone would not have its eigenvalue in one run of twenty, and of those
-    attributes whose coordinates are more than twice what noise puts there. Values that no sketch told apart have one
-    score.
+    They place the values along the factor that links their attribute to others. All pairs are one symmetric matrix, in
+    units of their noise; a factor's part in it is the product of what its columns have, the mass of each group of
+    values times their mean score. So scores are the coordinates of the leading eigenvector over these masses. They are
+    given if noise alone has so large an eigenvalue in at most one run of twenty, and for those attributes whose
+    coordinates are more than twice what noise puts there. Values that no sketch told apart have one score.
 
     Args:
         pairs: as sketched.
@@ -233,9 +229,9 @@ def scores(pairs: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: S
 
 
 def _edge(dimensions: float) -> float:
-    """Returns the top eigenvalue that pure noise seldom exceeds.
+    """Returns the top eigenvalue that noise exceeds in one run of twenty.
 
-    A symmetric matrix of noise of variance 1 exceeds it in one run of twenty.
+    The noise is a symmetric matrix of variance 1.
     """
     return float(2.0 * sqrt(dimensions) + _TRACY_WIDOM * dimensions ** (-1.0 / 6.0))
 
@@ -243,10 +239,8 @@ def _edge(dimensions: float) -> float:
 class _Whole:
     """All pairs as one symmetric matrix, in units of noise.
 
-    It has one row for an ordered attribute, and one for each group of any other.
-
-    Of the groups that an unordered attribute has in different pairs the finest count; what a coarser one has is its
-    values', in proportion to their mass.
+    An ordered attribute has one row, any other one for each of its groups. If an unordered attribute has other groups
+    in other pairs, the finest count; a coarser one's counts are divided among them, in proportion to their mass.
     """
 
     def __init__(self, pairs: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> None:
@@ -280,7 +274,7 @@ class _Whole:
 def _shared(mass: Floats, groups: Codes, finest: Codes) -> Floats:
     """Returns weights that divide groups' counts among the finest groups.
 
-    The result is (groups, finest groups), by their mass.
+    They are (groups, finest groups), in proportion to mass.
     """
     both = np.zeros((int(groups.max()) + 1, int(finest.max()) + 1))
     np.add.at(both, (groups, finest), mass)
@@ -288,9 +282,9 @@ def _shared(mass: Floats, groups: Codes, finest: Codes) -> Floats:
 
 
 def _direction(cuts: Cuts, groups: Codes, size: int) -> Floats:
-    """Returns the unit vector along which a weak correlation shows.
+    """Returns the unit vector along which a weak correlation shows, (size,).
 
-    It is (size,), in groups' counts beyond independence.
+    It is over groups' counts beyond independence.
     """
     first = np.bincount(groups, cuts.moments(1)[:, 0], size)
     return np.asarray(first / max(float(np.linalg.norm(first)), 1e-12))
@@ -322,7 +316,7 @@ class Correlations:
 def correlations(pairs: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: float) -> Correlations:
     """Returns the correlations of normal scores that explain the pairs.
 
-    With them normal scores would look, on average, as the pairs do.
+    Normal scores with these correlations would look, on average, as the pairs do.
 
     The counts beyond independence are read along one direction, that of a weak correlation: there a correlation r shows
     the sum over k of c_k r^k (Mehler), which is solved for r. Noise in that direction has the sketch's own sigma; a
@@ -359,9 +353,9 @@ def correlations(pairs: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: 
 
 
 def _solved(series: Floats, seen: Floats) -> tuple[Floats, Floats]:
-    """Solves each series for the value that was seen.
+    """Solves each series for the value that was seen, by bisection.
 
-    Returns (m,) arguments by bisection, or the nearest end, and (m,) slopes there.
+    Returns the arguments, or the nearest ends, and the slopes there, (m,) each; 0 for a series that shows nothing.
     """
     low, high = np.full(len(seen), -_LARGEST), np.full(len(seen), _LARGEST)
     for _ in range(30):
@@ -375,7 +369,7 @@ def _solved(series: Floats, seen: Floats) -> tuple[Floats, Floats]:
 
 
 def _horner(series: Floats, at: Floats) -> Floats:
-    """Returns the (m,) sums over k of series[:, k] at^k."""
+    """Returns the sums over k of series[:, k] at^k, (m,)."""
     out = np.zeros(len(at))
     for k in range(series.shape[1] - 1, -1, -1):
         out = out * at + series[:, k]
@@ -385,10 +379,8 @@ def _horner(series: Floats, at: Floats) -> Floats:
 def factors(known: Correlations) -> list[dict[str, float]]:
     """Returns the loadings of each factor that shows, the strongest first.
 
-    There are three at most, and no attribute is in two.
-
-    An attribute joins a factor if its loading is more than two standard deviations, and 0.1; the next factor is looked
-    for among those that joined none.
+    There are `MOST_FACTORS` at most. An attribute joins a factor if its loading is more than two standard deviations,
+    and 0.1; the next factor is looked for among the attributes that joined none.
     """
     loadings, names = list[dict[str, float]](), list(known.names)
     while len(names) > 2 and len(loadings) < MOST_FACTORS and (factor := one_factor(known.among(names))):
@@ -400,11 +392,10 @@ def factors(known: Correlations) -> list[dict[str, float]]:
 def one_factor(known: Correlations) -> dict[str, float]:
     """Returns attribute -> loading of the factor that shows.
 
-    It is empty if noise alone could show it.
-
-    Least squares of l_a l_b to the correlations, weighted by their precision. If there were no correlation at all,
-    the standardised ones were noise of variance 1, whose top eigenvalue exceeds 2 sqrt(d) by more than 0.98 d^(-1/6) in
-    one run of twenty. Loadings are shrunk by their noise (James & Stein).
+    The result is empty if noise alone could show it. Loadings are the least squares of l_a l_b to the correlations,
+    weighted by their precision. If there were no correlation at all, the standardised ones were noise of variance 1,
+    whose top eigenvalue exceeds 2 sqrt(d) by more than 0.98 d^(-1/6) in one run of twenty. Loadings are shrunk by their
+    noise (James & Stein).
     """
     weights, d = known.precision, len(known.names)
     if d < 3:
@@ -427,7 +418,7 @@ def one_factor(known: Correlations) -> dict[str, float]:
 
 
 def _least_squares(known: Correlations, start: Floats) -> Floats:
-    """Returns (d,) loadings whose products are nearest to the correlations.
+    """Returns loadings whose products are nearest to the correlations, (d,).
 
     They are improved one after the other, from a start of any scale.
     """

@@ -34,7 +34,7 @@ INDIF_SENSITIVITY = 4
 
 
 def all_pairs(domain: Domain) -> tuple[Clique, ...]:
-    """Every pair of attributes, in the one order that all parties share."""
+    """Returns every pair of attributes, in the order that all parties share."""
     return tuple(itertools.combinations(domain.attributes, 2))
 
 
@@ -72,23 +72,21 @@ class Projection:
         return self.size
 
     def matrix(self, domain: Domain, pair: Clique) -> npt.NDArray[np.signedinteger]:
-        """(cells, k) integers of one pair, cells in C order."""
+        """Returns one pair's integers, (cells, k), with cells in C order."""
         return _matrix(self, pair, domain.shape_of(pair))
 
     def rows(self, pair: Clique, cells: Codes) -> npt.NDArray[np.signedinteger]:
-        """Returns (m, k) rows of a pair's matrix, +-1 from public bits.
+        """Returns rows of a pair's matrix, (m, k): +-1 from public bits.
 
-        They are the same on every machine and NumPy version.
-
-        Bits come from a counter-based function (splitmix64 of Steele, Lea & Flood 2014, keyed by SHA-256 of seed and
-        pair), so that a client computes them for the cells that its rows touch only. Nothing about privacy rests on
-        them.
+        They are the same on every machine and NumPy version. Bits come from a counter-based function (splitmix64 of
+        Steele, Lea & Flood 2014, keyed by SHA-256 of seed and pair), so that a client computes them for the cells that
+        its rows touch only. Nothing about privacy rests on them.
         """
         bits = sign_bits(clique_key(self.seed, pair), cells.astype(np.uint64), self.size)
         return np.asarray(np.int8(1) - np.int8(2) * bits.astype(np.int8))
 
     def squared_sensitivity(self, domain: Domain, pair: Clique) -> int:
-        """Squared L2 sensitivity of one pair's integers (Theorem 4, for counts).
+        """Returns one pair's squared L2 sensitivity (Theorem 4, for counts).
 
         One row of the table adds one row of k signs.
         """
@@ -97,18 +95,18 @@ class Projection:
     def sensitivity(self, domain: Domain, pairs: Sequence[Clique]) -> float:
         """Returns the L2 sensitivity of the integers of all pairs.
 
-        One row has one cell in each of them.
+        One row is in one cell of each pair.
         """
         return math.sqrt(sum(self.squared_sensitivity(domain, pair) for pair in pairs))
 
     def magnitude(self, domain: Domain, pairs: Sequence[Clique]) -> float:
-        """The most that one row adds to one integer, up or down."""
+        """Returns the most that one row adds to an integer, either way."""
         return 1.0
 
     def apply(self, codes: Codes, domain: Domain, pairs: Sequence[Clique]) -> list[Integers]:
         """Returns a table's exact integers (Algorithm 1, lines 2 and 4).
 
-        They are M_ab G_ab of every pair, before the noise.
+        For each pair they are M_ab G_ab, before the noise.
         """
         marginals = count_sparse_many(codes, domain, pairs)
         return [
@@ -117,7 +115,7 @@ class Projection:
         ]
 
     def of_table(self, domain: Domain, pair: Clique, table: Floats) -> Floats:
-        """(k,) projection of a known table."""
+        """Returns the projection of a known table, (k,)."""
         known = table.ravel()
         cells = np.flatnonzero(known)
         return np.asarray(np.einsum("i,ik->k", known[cells], self.matrix(domain, pair)[cells]) / self.unit)
@@ -127,7 +125,7 @@ class Projection:
     ) -> tuple[Floats, tuple[float, float, float]]:
         """Projects a product of marginals, and returns its noise's factors.
 
-        The projection is (k,) (a x b) P. Its noise goes with sum_j ||a P_j||^2, sum_j ||P_j b||^2 and ||P||_F^2.
+        The projection is (a x b) P, (k,). Its noise goes with sum_j ||a P_j||^2, sum_j ||P_j b||^2 and ||P||_F^2.
         """
         table = self.matrix(domain, pair).astype(np.float64).reshape(*domain.shape_of(pair), -1) / self.unit
         by_a, by_b = np.einsum("i,ijk->jk", a, table), np.einsum("j,ijk->ik", b, table)
@@ -142,7 +140,7 @@ def _matrix(projection: Projection, pair: Clique, shape: tuple[int, int]) -> npt
 def splitmix64(key: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Returns 64 pseudo-random bits for each counter.
 
-    They are the counter-th output of splitmix64 started at `key`.
+    They are that output of splitmix64 started at `key`.
     """
     z = np.uint64(key) + (counters + np.uint64(1)) * _GAMMA  # wraps modulo 2^64, as it should
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -160,7 +158,7 @@ def clique_key(seed: int, clique: Clique) -> int:
 
 
 def sign_bits(key: int, cells: npt.NDArray[np.uint64], k: int) -> npt.NDArray[np.uint8]:
-    """Returns (m, k) bits of a sign matrix's rows.
+    """Returns bits of a sign matrix's rows, (m, k).
 
     0 stands for +1 and 1 for -1.
     """
@@ -175,9 +173,7 @@ def sign_bits(key: int, cells: npt.NDArray[np.uint64], k: int) -> npt.NDArray[np
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
-    """A noisy vector of proportions.
-
-    It is a marginal or its projection, divided by the number of records.
+    """A noisy marginal, or its projection, in proportions of the records.
 
     Attributes:
         values: the vector.
@@ -191,7 +187,7 @@ class Noisy:
 def indif_squared(domain: Domain, pair: Clique, projected: Noisy, a: Noisy, b: Noisy, projection: Projection) -> float:
     """Returns an unbiased estimate of InDif2^2, in squared proportions (Algorithm 2).
 
-    InDif2^2 is ||M_ab - M_a x M_b||_2^2; this is line 4 of the algorithm.
+    InDif2^2 is ||M_ab - M_a x M_b||_2^2 (line 4).
 
     With independent noise on z, p_a, p_b of standard deviations t, s_a, s_b, and P_j the j-th column of P as a table,
 
@@ -214,7 +210,7 @@ def indif_squared(domain: Domain, pair: Clique, projected: Noisy, a: Noisy, b: N
 
 
 def square(values: Floats) -> float:
-    """||values||_2^2."""
+    """Returns ||values||_2^2."""
     return dot(values.ravel(), values.ravel())
 
 
@@ -229,7 +225,7 @@ def distance_squared(domain: Domain, pair: Clique, projected: Noisy, table: Floa
 def root(squared: Floats) -> Floats:
     """Returns distances from estimated squares.
 
-    A negative estimate counts as 0, and is clipped nowhere else.
+    A negative estimate counts as 0; nowhere else is it clipped.
     """
     return np.sqrt(np.maximum(squared, 0.0))
 
@@ -263,5 +259,5 @@ def expected_l2(cells: Floats) -> Floats:
 
 
 def expected_l1(cells: Floats) -> Floats:
-    """E||g||_1 of standard normal vectors of these lengths: sqrt(2/pi) m."""
+    """Returns E||g||_1 of standard normal vectors of these lengths: sqrt(2/pi) m."""
     return math.sqrt(2.0 / math.pi) * cells

@@ -29,7 +29,7 @@ SURVIVING = 0.25
 
 
 def shrunk(squared: Floats, spread: Floats) -> Floats:
-    """Posterior means of non-negative squared distances, from unbiased estimates: empirical Bayes.
+    """Returns posterior means of non-negative squared distances, from unbiased estimates.
 
     The prior is exponential, its mean that of the estimates: where nothing but noise shows, nothing is believed.
 
@@ -47,9 +47,9 @@ def shrunk(squared: Floats, spread: Floats) -> Floats:
 
 
 def above_floors(shares: Floats, floors: Floats, budget: float) -> Floats:
-    """Returns the (m,) additions that make sums proportional to `shares`.
+    """Returns additions that make sums proportional to `shares`, (m,).
 
-    They are proportional wherever a share exceeds its floor.
+    Where a floor exceeds its share, nothing is added.
 
     Args:
         shares: (m,) positive, or 0 of what needs nothing.
@@ -68,9 +68,7 @@ def above_floors(shares: Floats, floors: Floats, budget: float) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class ModelErrors:
-    """Estimated errors of the model before a round.
-
-    They are L1 norms, in records.
+    """Estimated errors of the model before a round: L1 norms in records.
 
     Attributes:
         parts: (m,) squared error of each candidate beyond that of its parts: of one attribute the noise of its
@@ -101,7 +99,7 @@ class ModelErrors:
     def cost(self, i: int) -> float:
         """Returns the mu^2 that a precision of 1 costs for a candidate.
 
-        It is the cost of the way in which the candidate is measured.
+        It depends on the step at which the candidate is measured.
         """
         if self.costs is None:
             return 1.0
@@ -138,17 +136,17 @@ class TreeRoom(Protocol):
     """A model's room for further cliques (`fedsyn.inference.capacity.PlannedTree`)."""
 
     def take(self, i: int) -> bool:
-        """Takes candidate i beside those that it took before, or refuses it."""
+        """Takes candidate i beside those taken before, or refuses it."""
 
     def lacking(self, which: Integers) -> Flags:
-        """Marks the candidates it is known to refuse.
+        """Marks candidates that are known to be refused.
 
-        It marks only those for which it tells at once.
+        It marks only what can be told at once.
         """
 
 
 class OneByOne:
-    """Room that tells of one candidate after the other.
+    """Room that is asked about one candidate after the other.
 
     Args:
         take: `TreeRoom.take`; by default there is room for all.
@@ -158,7 +156,7 @@ class OneByOne:
         self.take = take
 
     def lacking(self, which: Integers) -> Flags:
-        """None that it knows of."""
+        """Marks none: it knows of none without asking."""
         return np.zeros(len(which), np.bool_)
 
 
@@ -194,22 +192,22 @@ class Planner:
     def asked(self) -> Floats:
         """Weight of the queries that hold each candidate, (m,).
 
-        All of these bear the noise of its measurement.
+        All of them bear the noise of its measurement.
         """
         return self._per_candidate(self.weights[self._query])
 
     def _per_candidate(self, held: Floats) -> Floats:
-        """Returns (m,) sums over the queries that hold each candidate."""
+        """Returns sums over the queries that hold each candidate, (m,)."""
         return np.bincount(self._candidate, held, len(self.candidates)).astype(np.float64, copy=False)
 
     def inside(self, parts: Floats) -> Floats:
-        """Returns the (m,) sum of the parts in each candidate."""
+        """Returns the sum of the parts in each candidate, (m,)."""
         return np.bincount(self._whole, parts[self._part], len(self.candidates)).astype(np.float64, copy=False)
 
     def removed(self, parts: Floats) -> Floats:
-        """Returns (m,) reductions of the weighted error.
+        """Returns reductions of the weighted error, (m,).
 
-        They say how much smaller all queries' errors are without the parts of each candidate.
+        Each is how much smaller all queries' errors are without the parts of a candidate.
         """
         covered = self.inside(np.where(self.single, 0.0, parts))
         return self._per_candidate(self._gain(self.inside(parts)[self.queries], covered, slice(None)))
@@ -226,10 +224,9 @@ class Planner:
     def share(self, i: int, errors: ModelErrors) -> float:
         """Returns a candidate's share of a budget, before normalisation.
 
-        The shares with the least noise in all have PrivSyn's exponent.
-
-        At a cost of c, a budget buys 1/c of the precision, and noise is left in a share c of the dimensions: together
-        a residual has c times the noise of counts that were paid as much.
+        PrivSyn's exponent gives shares with the least noise in all. At a cost of c, a budget buys 1/c of the precision,
+        and noise is left in a share c of the dimensions: together a residual has c times the noise of counts that were
+        paid as much.
         """
         return float(self._share_of(i, np.array(errors.carried(i) * errors.cost(i))))
 
@@ -280,7 +277,7 @@ class Planner:
         return net[np.arange(len(which)), step], step, bound.max(axis=1)
 
     def _terms_of(self, errors: ModelErrors, which: Integers) -> OfferTerms:
-        """The terms of one round's offers, with those of these candidates."""
+        """Returns one round's terms, with those of these candidates."""
         if self._terms is None or not self._terms.are_of(errors):
             self._terms = OfferTerms(self, errors)
         self._terms.add(which)
@@ -291,7 +288,7 @@ class Planner:
     ) -> MeasurementPlan:
         """Plans the most useful cliques, in order, while they gain.
 
-        The plan is empty where noise would do more harm than good.
+        The plan is empty if any measurement would do more harm than good.
 
         The noise of all measurements together is (sum of shares)^(3/2) / sqrt(budget): a clique adds to it what it
         takes away from the others. The supports, which take long to compute for large cliques, are asked for those
@@ -344,7 +341,7 @@ class Planner:
     def precisions(self, errors: ModelErrors, chosen: Sequence[int], left: float) -> dict[int, float]:
         """Returns mu^2 for each new and each measured clique.
 
-        One-way marginals have theirs, too. It is all that is left of the budget.
+        Measured ones include one-way marginals. Together they get all that is left of the budget.
         """
         new = set(chosen)
         every = [*chosen, *(i for i in errors.noisy if i not in new)]
@@ -367,7 +364,7 @@ class Positions:
         self._ends = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=m))])
 
     def of(self, which: Iterable[int]) -> Integers:
-        """The positions of some ids, one id after the other."""
+        """Returns the positions of some ids, one id after the other."""
         runs = [self._order[self._ends[i] : self._ends[i + 1]] for i in which]
         return np.concatenate(runs) if runs else np.zeros(0, np.int64)
 
@@ -375,7 +372,7 @@ class Positions:
 class OfferTerms:
     """Terms of one round's offers, beside gain and distance.
 
-    There is a row for each candidate that was asked for.
+    Rows are filled in for the candidates that were asked for.
 
     Attributes:
         cells: (m,) that carry each candidate.
@@ -449,7 +446,7 @@ _ROUNDING = 1e-12
 def _largest_first(values: Floats) -> Iterator[Integers]:
     """Yields positions of values, the largest first, in two pieces.
 
-    Few are reached, as a rule, and the others are not sorted.
+    As a rule few are needed, and the second piece is not sorted.
     """
     split = np.argpartition(-values, _SORTED) if len(values) > _SORTED else np.arange(len(values))
     for piece in (split[:_SORTED], split[_SORTED:]):
@@ -457,7 +454,7 @@ def _largest_first(values: Floats) -> Iterator[Integers]:
 
 
 class _Search:
-    """The best offer, addition after addition.
+    """The search for the best offer, addition after addition.
 
     An addition changes gain and distance of those candidates that share a query with a part that it removes. All other
     offers change with the total of the shares alone, and `Planner.offers` bounds them for some growth of it: those
@@ -490,9 +487,8 @@ class _Search:
     def best(self, total: float) -> tuple[int, int] | None:
         """Returns the best candidate for its room, and its step.
 
-        Offers are judged beside a total of shares. The result is None where no candidate offers anything.
-
-        It is returned once, as are those after it as long as nothing changes.
+        Offers are judged beside a total of shares; the result is None if no candidate offers anything. A candidate is
+        returned once, and the next call goes on after it as long as nothing changes.
         """
         if total != self.total:
             self.total, self.several, self.queue = total, _FIRST, []
@@ -523,13 +519,13 @@ class _Search:
         self.left, self.reach, self.asked = left[open_], reach[open_], 0
 
     def _reaches(self, offer: float) -> bool:
-        """Tells whether the largest remaining bound reaches an offer."""
+        """Returns whether the largest remaining bound reaches an offer."""
         if self.asked == len(self.left):
             self._keep(*next(self.pieces, (self.left[:0], self.reach[:0])))
         return self.asked < len(self.left) and bool(self.reach[self.asked] >= offer)
 
     def _ask(self) -> None:
-        """Computes the offers of some more, of those whose bounds are largest."""
+        """Computes the offers of some more candidates, those of the largest bounds."""
         # The next ones whose bounds reach the best offer so far.
         some = self.reach[self.asked : self.asked + self.several]
         some = some[some >= (self.queue[-1][0] if self.queue else 0.0)]
@@ -546,7 +542,7 @@ class _Search:
     def changed(self, parts: Integers) -> None:
         """Updates gains and distances after these parts changed.
 
-        Only candidates that share a query with them are updated.
+        Only candidates that share a query with them are touched.
         """
         # Candidates that hold a changed part: their own sums.
         planner = self.planner

@@ -66,9 +66,9 @@ class Ladder:
     costs: Floats
 
     def missed(self, distance: float, rows: float, cells: float, variance: float) -> Floats:
-        """Returns the (k,) share of the L1 error that each step leaves.
+        """Returns the share of the L1 error that each step leaves, (k,).
 
-        The share is of the error without a measurement: 1 where nothing is seen, 0 for all cells.
+        1 is the error without a measurement, 0 that of all cells.
 
         The arguments are those of the function `missed`.
         """
@@ -80,7 +80,7 @@ class Ladder:
 def missed(distance: Floats, rows: float, cells: Floats, variance: Floats, unseen: Floats, hidden: Floats) -> Floats:
     """Returns the share of the L1 error that a grouping leaves.
 
-    The share is of the error of leaving the clique out; the arrays broadcast.
+    1 is the error of leaving the clique out. The arrays broadcast.
 
     Beside the dependence a table of n rows is as rough as their number makes it: drawn by chance, each of S cells has a
     variance of v = n / S, together an L1 norm of sqrt(2/pi n S). Groups that leave c of S cells apart do not see
@@ -120,7 +120,7 @@ class Ladders:
     def rungs(self, name: str) -> list[Rung]:
         """Returns the groupings of one attribute, coarsest first.
 
-        The last has a group for each value.
+        The last one has a group for each value.
         """
         if name not in self._rungs:
             size, ordered = self.domain[name], self.domain.ordered.get(name, 0)
@@ -134,7 +134,7 @@ class Ladders:
     def steepness(self, name: str) -> list[float]:
         """Returns the relative gain from each grouping to the next.
 
-        It is the growth of what is kept per growth of the cells.
+        It is log growth of what is kept per log growth of the cells.
         """
         if name not in self._steepness:
             self._steepness[name] = [_steepness(rung, finer) for rung, finer in pairwise(self.rungs(name))]
@@ -153,7 +153,7 @@ class Ladders:
     def ladder(self, clique: Clique) -> Ladder:
         """Returns a clique's ladder.
 
-        Each step gives more groups to the attribute with which the dependence kept grows most per cell.
+        Each step refines the attribute with which the dependence kept grows most per cell.
         """
         if clique not in self._ladders:
             # Start at the coarsest groupings; refine one attribute at a time.
@@ -194,11 +194,10 @@ def _distribution(values: npt.NDArray[np.floating]) -> Floats:
 
 
 def _groupings(p: Floats, ordered: int) -> list[Integers]:
-    """Returns groupings into fewer groups than values, of equal mass.
+    """Returns groupings of equal mass into fewer groups than values.
 
-    Neighbours share a group where there is an order, else values of similar mass.
-
-    Values without a place in the order (a missing value) keep a group of their own.
+    Neighbours share a group if there is an order, otherwise values of similar mass. Values without a place in the order
+    (a missing value) keep groups of their own.
     """
     extra = len(p) - ordered if ordered > 2 else 0
     inner = len(p) - extra
@@ -214,7 +213,7 @@ def _groupings(p: Floats, ordered: int) -> list[Integers]:
 
 
 def _kept_of_ranks(p: Floats, groups: Integers) -> float:
-    """Share of the variance of the rank that lies between groups."""
+    """Returns the share of the rank's variance that lies between groups."""
     masses = sums_of_groups(groups, p)
     ranks = np.cumsum(p) - 0.5 * p
     centre = float(np.sum(p * ranks) / p.sum())
@@ -226,7 +225,7 @@ def _kept_of_ranks(p: Floats, groups: Integers) -> float:
 def _kept_of_effects(p: Floats, groups: Integers, effects: Integers) -> float:
     """Returns the share of independent effects' variance between groups.
 
-    It is an average; values may share an effect.
+    It is an expectation; values may share an effect.
     """
     both = np.zeros((int(groups.max()) + 1, int(effects.max()) + 1))
     np.add.at(both, (groups, effects), p)

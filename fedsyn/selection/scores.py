@@ -84,23 +84,22 @@ def l1_distances(codes: Codes, domain: Domain, cliques: Sequence[Clique], view: 
 
 @lru_cache(maxsize=8)  # clients of a simulation that share a process are asked about the same ones
 def _small(domain: Domain, cliques: tuple[Clique, ...], most: int) -> list[int]:
-    """Positions of the cliques of at most `most` cells."""
+    """Returns positions of the cliques of at most `most` cells."""
     return [i for i, q in enumerate(cliques) if domain.size(q) <= most]
 
 
 def expected_noise(sigma: float, cells: Floats) -> Floats:
-    """Returns AIM's penalty: the expected L1 norm of the noise.
+    """Returns AIM's penalty, the noise's expected L1 norm in records.
 
-    It is sqrt(2/pi) * sigma * n_q, of Gaussian noise on a marginal, in records.
-
-    Cut off at 2^32 records: a hostile server names sigma, and subtracting 1e18 would round a distance to multiples of
-    128, so that one row could move a score by 128 times what it is charged.
+    It is sqrt(2/pi) * sigma * n_q for Gaussian noise on a marginal, but at most 2^32 records: a hostile server names
+    sigma, and subtracting 1e18 would round a distance to multiples of 128, so that one row could move a score by 128
+    times what it is charged.
     """
     return np.minimum(sqrt(2.0 / pi) * sigma * cells, _LARGEST_PENALTY)
 
 
 def contained_in(cliques: Iterable[Clique]) -> Callable[[Clique], bool]:
-    """A test whether some clique lies inside one of these."""
+    """Returns a test: does a clique lie inside one of these?"""
     holding: dict[str, list[frozenset[str]]] = {}
     for clique in cliques:
         for name in clique:
@@ -109,11 +108,10 @@ def contained_in(cliques: Iterable[Clique]) -> Callable[[Clique], bool]:
 
 
 def penalised_cells(penalty: Penalty, candidates: Candidates, which: Sequence[int], view: ModelView) -> Floats:
-    """Returns the (m,) cells that `expected_noise` charges for.
+    """Returns the cells that `expected_noise` charges for, (m,).
 
-    They are all cells of a marginal, or the effective ones in the current model.
-
-    Both depend on public and released values only, so neither moves a score's sensitivity.
+    They are all cells of a marginal, or the effective ones in the current model. Both depend on public and released
+    values only, so neither moves a score's sensitivity.
     """
     if penalty == "cells":
         return candidates.cells[list(which)]
@@ -141,7 +139,7 @@ class Scales:
 
 
 def annealed(scales: Scales, settled: bool, left: float, measure_fraction: float) -> tuple[Scales, bool]:
-    """The next round's scales, and whether that round is the last.
+    """Returns the next round's scales, and whether that round is the last.
 
     Lines 17-18: a settled round halves sigma and doubles epsilon. Lines 19-20: if what is left would not pay for two
     rounds, one last round spends all of it. The scales depend on released values only; that their sum stays within the
@@ -167,10 +165,9 @@ def annealed(scales: Scales, settled: bool, left: float, measure_fraction: float
 
 
 def is_settled(before: Model, after: Model, cliques: Sequence[Clique], sigmas: Sequence[float]) -> bool:
-    """Tells whether a round moved the model by less than its noise.
+    """Returns whether a round moved the model by less than its noise.
 
-    Line 17: a measured marginal of the model moved by no more than the expected norm of its noise.
-
+    The model has settled if a measured marginal of it moved by no more than the expected norm of its noise (line 17).
     With several marginals in a round one of them is enough (appendix B.4).
 
     Args:

@@ -97,22 +97,22 @@ class Sketcher:
         return 1.0
 
     def noises(self, i: int) -> int:
-        """Independent noises in what `split` gives of sketch i."""
+        """Returns how many independent noises `split` leaves in sketch i."""
         return self.lengths[i]
 
     def spread(self, i: int) -> float:
-        """Returns the squared L2 norm of one row's sketch.
+        """Returns the squared L2 norm of one row's sketch of clique i.
 
-        The sketch is that of clique i, in the unit of `of_marginal`.
+        It is in the unit of `of_marginal`.
         """
         return 1.0
 
     def unit(self, i: int) -> float:
-        """Returns the entries that one record of sketch i adds."""
+        """Returns how much one record adds to sketch i before `split`."""
         return 1.0
 
     def of_rows(self, codes: Codes) -> Integers:
-        """Returns the (length,) exact integer sketches of a table.
+        """Returns the exact integer sketches of a table, (length,).
 
         `codes` is (n, d).
         """
@@ -128,26 +128,26 @@ class Sketcher:
         return out
 
     def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> Floats:
-        """Returns the (k_q,) sketch of a whole marginal.
+        """Returns the sketch of a whole marginal of clique i, (k_q,).
 
-        The marginal is that of clique i; the sketch is in the unit of `values`.
+        It is in the unit of `values`.
         """
         return self._of_coarse(i, self.coarse(i, values))
 
     def split(self, vector: npt.NDArray[np.floating]) -> list[Floats]:
-        """The sketches inside a concatenated (noisy) vector, in the unit of `of_marginal`."""
+        """Splits a concatenated (noisy) vector into sketches in the unit of `of_marginal`."""
         parts = np.split(np.asarray(vector, np.float64), self.offsets[1:-1])
         return [part / self.unit(i) for i, part in enumerate(parts)]
 
     def coarse(self, i: int, values: npt.NDArray[np.floating]) -> Floats:
-        """Returns the (k_q,) coarse marginal of clique i."""
+        """Returns the coarse marginal of clique i, (k_q,)."""
         flat = np.asarray(values, np.float64).ravel()
         return np.bincount(self._buckets[i], flat, self.lengths[i]).astype(np.float64, copy=False)
 
     def together(self, tables: Sequence[Floats]) -> Iterator[tuple[Integers, Floats, Floats]]:
         """Yields the sketches of one shape together.
 
-        It yields their indices, their coarse marginals (b, k) and, in the unit of `tables`, sketches (b, k).
+        It yields their indices, their coarse marginals and their sketches in the unit of `tables`, (b, k) each.
 
         Args:
             tables: a marginal of each clique, flat.
@@ -157,12 +157,12 @@ class Sketcher:
             yield which, coarse, self._of_coarse(int(which[0]), coarse)
 
     def _of_coarse(self, i: int, coarse: Floats) -> Floats:
-        """Sketches of coarse marginals of sketch i's shape, (k,) or (b, k)."""
+        """Returns sketches of sketch i's coarse marginals, (k,) or (b, k)."""
         return coarse
 
     @cached_property
     def _alike(self) -> list[Integers]:
-        """The sketches of cliques of one shape that have one shape themselves."""
+        """Sketches of one shape, whose cliques have one shape as well."""
         by_shape: dict[Any, list[int]] = {}
         for i, (clique, shape) in enumerate(zip(self.cliques, self.shapes, strict=True)):
             by_shape.setdefault((self.domain.shape_of(clique), shape), []).append(i)
@@ -171,7 +171,7 @@ class Sketcher:
     def sigma_of(self, i: int, sigma: float) -> float:
         """Returns the noise's standard deviation in sketch i, as split.
 
-        The vector as a whole has noise of `sigma`.
+        `sigma` is that of the whole vector.
         """
         return sigma / self.unit(i)
 
@@ -193,9 +193,9 @@ class Sketcher:
 
     @cached_property
     def _grouped(self) -> tuple[list[tuple[int, Integers]], Domain, Counter]:
-        """Columns and groups of each grouping, and a counter for them.
+        """Columns and groups of each grouping, with their domain and counter.
 
-        They are the attributes of a table in groups, its domain, and the counter of its marginals.
+        Together they count a table in groups.
         """
         names: dict[tuple[str, int], str] = {}
         cliques = [
@@ -211,7 +211,7 @@ class Sketcher:
 class Interactions(Sketcher):
     """Coarse marginals beyond their parts, centred along every axis.
 
-    The counts are of g_1 x ... x g_j groups.
+    They have g_1 x ... x g_j groups.
 
     P = (x)_a (I - J/g_a), J all ones, is the orthogonal projection onto tensors whose sums along each axis are 0: the
     residual space of McKenna et al. 2020 and of ResidualPlanner (Xiao et al. 2023). Errors of a model whose marginals
@@ -269,16 +269,16 @@ class Interactions(Sketcher):
 
     @property
     def _places(self) -> Iterator[tuple[int, Integers]]:
-        """Yields a sketch of each shape, and the places of its likes.
+        """Yields one sketch of each shape, and the places of all its likes.
 
-        Places are (b, k) positions in the concatenated vector of all sketches of that shape.
+        The places are positions in the concatenated vector, (b, k).
         """
         for which in self._alike:
             i = int(which[0])
             yield i, self.offsets[which][:, None] + np.arange(self.lengths[i])
 
     def _centred(self, i: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Returns prod g_a times the projection: integers of integers.
+        """Returns prod g_a times the projection, which keeps integers.
 
         The result is (..., k_q).
         """
@@ -296,7 +296,9 @@ def make_sketcher(
     width: int,
     packed: npt.NDArray[np.generic],
 ) -> Sketcher:
-    """Returns the sketches that a request describes; `packed`: its groups, see `unpack_grouping`.
+    """Returns the sketches that a request describes.
+
+    `packed` has its groups (`unpack_grouping`).
 
     Clients of a simulation that share a process get one object, which holds no row: sharing saves work only.
 
@@ -328,9 +330,9 @@ def squared_distance(residual: npt.NDArray[np.floating], sigma: float, noises: i
 
 
 def squared_distances(residuals: Floats, sigmas: Floats, noises: int) -> Floats:
-    """Returns the (b,) `squared_distance` of each of (b, k) residuals.
+    """Returns the `squared_distance` of each of (b, k) residuals, (b,).
 
-    The noise is (b,).
+    Each has a noise of its own.
     """
     return np.asarray(np.einsum("ij,ij->i", residuals, residuals) - noises * sigmas * sigmas)
 
@@ -349,7 +351,7 @@ ARRANGING, ARRANGED = 0.3, 0.5
 def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> int:
     """Returns the number of entries of a sketch, which is public.
 
-    There are as many as still show an association, and enough for any interaction.
+    It is the most that still shows an association, and enough for any interaction.
 
     A pair of mean-square contingency phi^2 puts n^2 phi^2 / k of squared distance between a sketch of k groups of equal
     mass and independence. Of its noise (sqrt(k) - 1)^2 dimensions are left, so that of the distance has a standard
@@ -373,10 +375,9 @@ def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) 
 def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> list[int]:
     """Returns the clique sizes that are sketched, smallest first.
 
-    They are public, as `width_of` is, and take its arguments.
-
-    Pairs, or what is smallest, always; a size of j more where the sketches, its own among them, then still have the 2^j
-    entries below which j attributes have no interaction.
+    They are public, as `width_of` is, and follow from the same arguments. The smallest size, pairs as a rule, is always
+    sketched; a further size of j if the sketches, its own among them, then still have the 2^j entries below which j
+    attributes have no interaction.
     """
     chosen = sorted(sketched)[:1]
     for size in sorted(sketched)[1:]:
@@ -387,21 +388,20 @@ def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most:
 
 
 def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
-    """Tells whether even a perfect association would drown in noise.
+    """Returns whether even a perfect association would drown in noise.
 
-    Then nothing is sketched, and all of the budget is for one measurement.
-
-    A public number: the comparison of `width_of` at the fewest groups, k = 2^j, which leave one dimension of noise,
-    n^2 phi^2 / k against sqrt(2) (m / k) / mu^2 for m sketches, at the largest phi^2 that there is: two halves that
-    always go together have 1, and so have j halves the last of which is the parity of the others.
+    Then nothing is sketched, and one measurement has all of the budget. The number is public. It compares as `width_of`
+    does at the fewest groups, k = 2^j, which leave one dimension of noise: n^2 phi^2 / k against sqrt(2) (m / k) / mu^2
+    for m sketches, at the largest phi^2 that there is. Two halves that always go together have 1, and so have j halves
+    the last of which is the parity of the others.
     """
     return rows * rows < sqrt(2.0) * sketches / mu2
 
 
 def weakest_shown(mu2: float, pairs: int, rows: float, chance: float) -> Floats:
-    """Returns the weakest association that stands out of the noise.
+    """Returns the weakest association that stands out of the noise, (pairs,).
 
-    It is (pairs,), Cramér's V of 1, 2, ... pairs.
+    It is Cramér's V of 1, 2, ... pairs.
 
     Of k pairs, each in halves of equal mass (`shows_nothing`), one has a squared distance of (n V)^2 / 4 and noise of
     sigma^2 = k / (4 mu^2) in one dimension; with chance / k its square is beyond the quantile of chi-squared.
@@ -415,7 +415,7 @@ def arranging_share(
 ) -> float:
     """Returns the share of the budget for ordering unordered values.
 
-    It is for columns with g values each that one factor links, with correlations of `ARRANGED`, the matrix of all pairs
+    Say that one factor links columns of g values each, with correlations of `ARRANGED`. Then the matrix of all pairs
     has an eigenvalue of ARRANGED n sum(1/g); noise of sigma in every entry has one of 2 sqrt(N) sigma, N the sum of g -
     1. The share makes the first twice the second: the eigenvector then has a squared correlation of 15/16 with that of
     the rows (Benaych-Georges & Nadakuditi 2011). An order helps the pairs of such columns alone, so the most is

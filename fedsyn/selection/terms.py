@@ -36,9 +36,7 @@ _STEPS_OF_SIGMA = 32.0
 class L1:
     """AIM's norm: the sum of |γ M - m|.
 
-    The penalty is the expected L1 norm of the noise, sqrt(2/pi) sigma n_q.
-
-    `SquaredL2` has the same methods.
+    Its penalty is the expected L1 norm of the noise, sqrt(2/pi) sigma n_q. `SquaredL2` has the same methods.
     """
 
     name: ClassVar[str] = "l1"
@@ -46,23 +44,22 @@ class L1:
     def scale(self, sigma: float, weight: int) -> int:
         """Returns γ, a power of two.
 
-        It depends on the noise of a measurement, in records, and on the largest weight.
+        It follows from the noise of a measurement, in records, and from the largest weight.
         """
         return _power_of_two(max(_STEPS_OF_SIGMA / sigma, FINEST / weight))
 
     def penalty(self, sigma: float, cells: Floats, scale: int) -> Floats:
-        """Returns the (m,) norms that a measurement's noise adds.
+        """Returns the norms that a measurement's noise adds, (m,).
 
-        Marginals have these sizes in cells; norms are in units of γ or γ².
+        `cells` are the marginals' sizes; norms are in units of γ or γ².
         """
         return scale * sqrt(2.0 / pi) * sigma * cells
 
     def moved(self, scale: int, rows: int) -> int:
-        """Returns the most that one row moves N(γ M - m).
+        """Returns γ, the most that one row moves N(γ M - m).
 
-        No count and no model cell may exceed `rows` records.
-
-        γ: one row changes one cell of M by 1, and an absolute value by no more, wherever m lies.
+        One row changes one cell of M by 1, and an absolute value by no more, wherever m lies. (No count and no model
+        cell may exceed `rows` records.)
 
         `measure` takes differences modulo 2^bits, where |x| is as steep: no count that a hostile client deals can make
         another client's row move a score by more, nor a score leave its bound.
@@ -70,13 +67,13 @@ class L1:
         return scale
 
     def unit(self, scale: int) -> int:
-        """Integer steps of a norm of 1."""
+        """Returns the integer steps of a norm of 1."""
         return scale
 
     def largest(self, bits: int, cells: int) -> int:
         """Returns the largest N, whatever clients have dealt.
 
-        The sum is over `cells` cells of values below 2^(bits-1).
+        It is a sum over `cells` cells of values of at most 2^(bits-1).
         """
         return cells << (bits - 1)
 
@@ -85,9 +82,9 @@ class L1:
         return 2 * scale * rows
 
     def measure(self, differences: Integers, terms: ChoiceTerms) -> Integers:
-        """Returns the (m,) norm of each clique's γ M - m.
+        """Returns the norm of each clique's γ M - m, (m,).
 
-        The plain store computes it like this. It is the reference for the other stores.
+        The plain store computes it this way, and is the reference for the other stores.
         """
         half = np.int64(1 << (terms.bits - 1))
         centred = ((differences + half) & (2 * half - 1)) - half
@@ -97,7 +94,7 @@ class L1:
 class SquaredL2:
     """FHAIM's norm: the sum of (γ M - m)².
 
-    The penalty is the noise's expected squared norm, sigma² n_q (its Theorem D.2).
+    Its penalty is the noise's expected squared norm, sigma² n_q (its Theorem D.2).
     """
 
     name: ClassVar[str] = "squared_l2"
@@ -111,9 +108,8 @@ class SquaredL2:
     def moved(self, scale: int, rows: int) -> int:
         """Returns γ² (2 rows + 1): one row moves N no more.
 
-        |(γ(x+1) - m)² - (γx - m)²| = γ |2(γx - m) + γ| (FHAIM, Theorem D.1, where γ = 1).
-
-        Only as far as no cell exceeds `rows`: this norm needs public row counts, and clients who deal no more.
+        As |(γ(x+1) - m)² - (γx - m)²| = γ |2(γx - m) + γ| (FHAIM, Theorem D.1, where γ = 1). It holds only as long as
+        no cell exceeds `rows`: this norm needs public row counts, and clients who deal no more.
         """
         return scale**2 * (2 * rows + 1)
 
@@ -203,10 +199,7 @@ class ChoiceTerms:
         return terms
 
     def check(self) -> None:
-        """Refuses terms that do not fit together or leave 62 bits.
-
-        Raises ConfigError.
-        """
+        """Raises ConfigError if terms do not fit together or leave 62 bits."""
         m = len(self.cliques)
         whole = len(self.sizes) == len(self.weights) == len(self.penalties) == m > 0
         if not whole or len(self.model) != sum(self.sizes) or self.norm not in NORMS or self.scale < 1 or self.rows < 1:
@@ -232,9 +225,9 @@ class ChoiceTerms:
 
     @property
     def exact(self) -> bool:
-        """True where doubles hold every score of an honest table.
+        """True if doubles hold every score of an honest table.
 
-        They hold every step of its computation exactly, too.
+        They then hold every step of its computation exactly, too.
         """
         norm, w = NORMS[self.norm], int(self.weights.max())
         return w * (norm.honest(self.scale, self.rows) + int(np.abs(self.penalties).max())) < EXACT
@@ -268,7 +261,7 @@ class ChoiceTerms:
         return self.moved / self.unit
 
     def scores(self, marginals: Sequence[Integers]) -> Integers:
-        """Returns (m,) scores from exact counts.
+        """Returns scores from exact counts, (m,).
 
         It is for stores that may see counts; every other store computes the same without.
         """
@@ -284,13 +277,13 @@ def _segments(values: Integers, starts: Integers) -> Integers:
 def _steps(weights: Floats) -> float:
     """Returns the factor that brings weights to integers.
 
-    It is 1 where they are integers, as AIM's are; otherwise integers are within 2^-12 of the largest.
+    It is 1 where they are integers, as AIM's are; otherwise rounding is within 2^-12 of the largest.
     """
     return 1.0 if np.array_equal(weights, np.rint(weights)) else 2.0**12 / float(weights.max())
 
 
 def _power_of_two(least: float) -> int:
-    """Returns the smallest power of two that is at least this.
+    """Returns the smallest power of two that is at least `least`.
 
     It lies between 1 and 2^20.
     """

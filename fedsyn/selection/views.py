@@ -1,6 +1,6 @@
 """Marginal distributions of a model, and a client's distances from them.
 
-The distribution may be a model's, or a simulation's pooled table.
+A simulation's pooled table may take the model's place.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ModelView:
 
     @classmethod
     def of(cls, domain: Domain, arrays: Sequence[npt.NDArray[np.generic]], node: InferenceNode) -> ModelView:
-        """The view of a model that arrived as arrays (see `pack_model`).
+        """Returns the view of a model that arrived as arrays (`pack_model`).
 
         Args:
             domain: of the schema.
@@ -81,7 +81,7 @@ class ModelView:
         return view
 
     def probabilities(self, cliques: Sequence[Clique]) -> list[Floats]:
-        """Flat marginal distributions of the cliques, in order."""
+        """Returns flat marginal distributions of the cliques, in order."""
         missing = [q for q in dict.fromkeys(cliques) if q not in self._marginals]
         for clique, marginal in zip(missing, self.model.project_many(missing), strict=True):
             self._marginals[clique] = marginal.ravel() / self.model.total
@@ -90,9 +90,8 @@ class ModelView:
     def flat(self, layout: FlatLayout) -> Floats:
         """Returns marginal distributions of many cliques as one vector.
 
-        They keep their order; the last ones are kept for the next client.
-
-        Nothing else of them is kept: a wide table has hundreds of thousands.
+        They are in the layout's order. The last vector is kept for the next client, and nothing else: a wide table has
+        hundreds of thousands of marginals.
         """
         if self._flat is None or self._flat[0] is not layout:
             marginals = self.model.project_many(layout.cliques)
@@ -100,19 +99,17 @@ class ModelView:
         return self._flat[1]
 
     def probability_at(self, clique: Clique, cells: Codes) -> Floats:
-        """Returns (m,) probabilities of single cells of a large marginal.
+        """Returns probabilities of single cells of a marginal, (m,).
 
-        `cells` are (m, |q|) codes. The marginal is too large to form.
+        `cells` are (m, |q|) codes. The marginal may be too large to form.
         """
         return self.model.probability_at(clique, cells)
 
     def effective_cells(self, cliques: Sequence[Clique]) -> Floats:
-        """Returns the (m,) effective cells of each marginal.
+        """Returns the effective cells of each marginal, (m,).
 
-        See the function `effective_cells`; each is computed once.
-
-        A marginal that is too large to form takes the product of its attributes' supports, which is exact where they
-        are independent.
+        Each is computed once, by the function `effective_cells`. A marginal that is too large to form takes the product
+        of its attributes' effective cells, which is exact where they are independent.
         """
         domain = self.model.domain
         missing = [q for q in dict.fromkeys(cliques) if q not in self._effective]
@@ -137,7 +134,7 @@ def pooled_view(codes: Codes, domain: Domain) -> ModelView:
 def pack_model(model: Model) -> list[npt.NDArray[np.generic]]:
     """Returns a model as arrays for a message.
 
-    First come the names as one JSON text in bytes, then the arrays in that order.
+    The arrays' names come first, as one JSON text in bytes, then the arrays in that order.
     """
     arrays = model.to_arrays()
     names = np.frombuffer(json.dumps(list(arrays)).encode(), np.uint8)
@@ -147,9 +144,8 @@ def pack_model(model: Model) -> list[npt.NDArray[np.generic]]:
 def unpack_model(domain: Domain, arrays: Sequence[npt.NDArray[np.generic]], node: InferenceNode) -> Model:
     """Reads a model that `pack_model` packed.
 
-    Raises ProtocolError if the arrays are not a model of this domain, or of one too large.
-
-    Nothing is allocated, and nothing calibrated, for a model that is too large.
+    Raises ProtocolError if the arrays are no model of this domain, or one that is too large. For a model that is too
+    large nothing is allocated and nothing calibrated.
     """
     _check_types(arrays)
     with _readable():
@@ -165,9 +161,7 @@ def unpack_model(domain: Domain, arrays: Sequence[npt.NDArray[np.generic]], node
 
 
 def check_model_size(domain: Domain, cliques: Sequence[Clique], node: InferenceNode) -> None:
-    """Refuses a message's model whose junction tree is too large.
-
-    Raises ProtocolError unless a run may have such a tree.
+    """Raises ProtocolError if a message's model has too large a junction tree.
 
     The bounds are `MODEL_ROOM` times those of `inference`, or what the schema's one-way marginals need by themselves.
     The tree is not built where the attributes that cliques join are too many: a clique of the tree has at most log2 of
@@ -188,9 +182,9 @@ def check_model_size(domain: Domain, cliques: Sequence[Clique], node: InferenceN
 
 
 def _check_types(arrays: Sequence[npt.NDArray[np.generic]]) -> None:
-    """Refuses arrays of other types than `pack_model` gives them.
+    """Raises ProtocolError unless arrays have the types that `pack_model` gives them.
 
-    Raises ProtocolError; none must be converted.
+    So none is converted.
     """
     if [(array.dtype.kind, array.dtype.itemsize, array.ndim) for array in arrays] != [("u", 1, 1)] * 2 + [("f", 8, 1)]:
         raise ProtocolError("the request's model cannot be read: it needs the arrays of one model and no others")
@@ -200,7 +194,7 @@ def _check_types(arrays: Sequence[npt.NDArray[np.generic]]) -> None:
 def _readable() -> Iterator[None]:
     """Turns whatever goes wrong while reading a model into ProtocolError.
 
-    It quotes nothing of the model.
+    The error quotes nothing of the model.
     """
     try:
         yield
@@ -213,7 +207,7 @@ def _announced(
 ) -> tuple[dict[str, npt.NDArray[np.generic]], list[Clique]]:
     """Returns the arrays by name, and the cliques that they announce.
 
-    Raises ValueError, TypeError or KeyError.
+    It raises ValueError, TypeError or KeyError where they do not fit.
     """
     known = set(domain)
     named = dict(zip(json.loads(arrays[0].tobytes()), arrays[1:], strict=True))
@@ -235,22 +229,21 @@ def _announced(
 def effective_cells(probabilities: Floats) -> float:
     """Returns how many cells carry a distribution.
 
-    It is (sum over cells of sqrt(p))^2: 1 for one cell, n_q for the uniform one.
-
-    The exponential of its Renyi entropy of order 1/2. A fit knows the total and that no cell is negative, so the noise
-    on the many nearly empty cells of a large marginal does not reach the model: the noise that does is that of about
-    so many cells, and n_q is a penalty far too large for sparse marginals.
+    It is (sum over cells of sqrt(p))^2, the exponential of the Renyi entropy of order 1/2: 1 for one cell, n_q for the
+    uniform distribution. A fit knows the total and that no cell is negative, so the noise on the many nearly empty
+    cells of a large marginal does not reach the model: the noise that does is that of about as many cells, and n_q is a
+    penalty far too large for sparse marginals.
     """
     return float(np.sqrt(np.maximum(probabilities, 0.0)).sum()) ** 2
 
 
 def effective_cells_of_each(tables: Floats) -> Floats:
-    """Returns the (m,) effective cells of (m, cells) distributions."""
+    """Returns the effective cells of (m, cells) distributions, (m,)."""
     return np.array([float(root) ** 2 for root in np.sqrt(np.maximum(tables, 0.0)).sum(axis=1)])
 
 
 def flat_cells(codes: Codes, domain: Domain, clique: Clique, columns: dict[str, Integers]) -> Integers:
-    """Returns the (n,) flat cell of each row in a marginal.
+    """Returns the flat cell of each row in a marginal, (n,).
 
     `columns` keeps the columns already widened.
     """
@@ -275,7 +268,7 @@ def touched_distances(
 ) -> Floats:
     """Returns ||M_q(D) - size * p_q||_1 of each clique q, in records.
 
-    Outside of the touched cells p_q has what is left to 1.
+    Outside of the touched cells, p_q has what is left to 1.
 
     Args:
         codes: (n, d) rows.
@@ -302,10 +295,7 @@ def touched_distances(
 
 
 def _of_cells(cells: Integers, marginals: Sequence[Floats], size: float) -> Floats:
-    """Returns distances from the rows' (m, n) flat cells.
-
-    The cells are those of m marginals.
-    """
+    """Returns distances, from the rows' flat cells in m marginals, (m, n)."""
     distinct, counts, bounds = runs_of(cells)
     starts = bounds[:-1]
     touched = np.concatenate([p[distinct[bounds[i] : bounds[i + 1]]] for i, p in enumerate(marginals)])
@@ -318,7 +308,7 @@ def _of_cells(cells: Integers, marginals: Sequence[Floats], size: float) -> Floa
 
 
 class FlatLayout:
-    """Places of many marginals in one vector, and equally long ones.
+    """Places of many marginals in one vector, grouped by their length.
 
     Attributes:
         cliques: m cliques.
@@ -335,7 +325,7 @@ class FlatLayout:
     def groups(self) -> list[tuple[Integers, Integers]]:
         """Marginals of each number of cells.
 
-        Each entry is (positions, (k, cells) places of their cells) of k marginals.
+        Each entry is (positions of k marginals, places of their cells), the latter (k, cells).
         """
         which = [np.flatnonzero(self.sizes == cells) for cells in np.unique(self.sizes)]
         return [(some, self.bounds[some][:, None] + np.arange(self.sizes[some[0]])) for some in which]
@@ -344,16 +334,16 @@ class FlatLayout:
     def by_length(self) -> list[tuple[Integers, Integers]]:
         """Cliques of each number of attributes.
 
-        Each entry is (positions, (k, length) domain columns) of k cliques.
+        Each entry is (positions of k cliques, their domain columns), the latter (k, length).
         """
         lengths = np.array([len(q) for q in self.cliques], np.int64)
         which = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
         return [(some, np.array([self.domain.axes(self.cliques[i]) for i in some])) for some in which]
 
     def sums(self, values: Floats) -> Floats:
-        """Returns the (m,) sum of each marginal's cells.
+        """Returns the sum of each marginal's cells, (m,).
 
-        It gives the same bits as summing each by itself.
+        The bits are those of summing each by itself.
         """
         out = np.empty(len(self.sizes))
         for which, places in self.groups:
@@ -365,9 +355,9 @@ _layouts: deque[FlatLayout] = deque(maxlen=8)
 
 
 def flat_layout(domain: Domain, cliques: Sequence[Clique]) -> FlatLayout:
-    """The layout of some marginals; the last few are kept.
+    """Returns the layout of some marginals; the last few are kept.
 
-    They are found by comparing and not by a hash, which would be computed for every name each time.
+    They are found by comparison, not by a hash, which would read every name each time.
     """
     wanted = tuple(cliques)
     for layout in _layouts:
@@ -383,9 +373,7 @@ _kept: OrderedDict[tuple[bytes, Domain], dict[Clique, npt.NDArray[np.int32]]] = 
 
 
 def flat_counts(codes: Codes, layout: FlatLayout) -> npt.NDArray[np.int32]:
-    """Returns counts of many marginals as one vector.
-
-    They are kept for the next time.
+    """Returns counts of many marginals as one vector, and keeps them.
 
     A table does not change in a run, but is asked for the same counts, or most of them, in every round. They are found
     by a hash of the rows, and the oldest are dropped.

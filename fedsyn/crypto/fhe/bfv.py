@@ -1,6 +1,6 @@
 """FHAIM's three steps over BFV, in exact integers.
 
-Only the sums that are meant can be read.
+Only the sums that are meant to be read can be read.
 
 *What goes to the key holder.* Every slot of a ciphertext that it decrypts carries a mask, uniform modulo the prime t:
 what is read there is uniform, whatever was computed. Of a choice it is told, for each clique, a number that brings the
@@ -45,7 +45,7 @@ class DecryptionQuery:
     offsets: tuple[int, ...] = ()
 
     def check(self, slots: int) -> None:
-        """ProtocolError if the ranges do not lie in the slots."""
+        """Raises ProtocolError unless the ranges lie in the slots."""
         whole = len(self.ciphertexts) * slots
         if len(self.starts) != len(self.sizes) or any(
             not 0 <= start < start + size <= whole for start, size in zip(self.starts, self.sizes, strict=True)
@@ -57,7 +57,7 @@ class DecryptionQuery:
 class Sums:
     """Linear combinations of slots that the key holder encrypts again.
 
-    Each stands in certain slots.
+    Each goes into a slot of its own.
 
     Attributes:
         slots: (k,) where a term goes.
@@ -79,7 +79,7 @@ class Sums:
         return cls(table[:, 0], table[:, 1], table[:, 2], length, copies)
 
     def check(self, sums: int) -> None:
-        """ProtocolError if a term is of no sum, or goes nowhere."""
+        """Raises ProtocolError if a term is of no sum, or goes nowhere."""
         parts = (self.slots, self.sums, self.factors)
         shaped = len({part.shape for part in parts}) == 1 and all(type(n) is int for n in (self.length, self.copies))
         if not shaped or not 1 <= self.copies * self.length <= 2**27 or self.copies < 1:
@@ -103,22 +103,22 @@ class BfvComputation:
         self._encryptor = Encryptor(parameters, keys.public)
 
     def read(self, raw: Sequence[bytes]) -> list[Any]:
-        """Fresh ciphertexts from a client. Raises ProtocolError for anything else."""
+        """Reads fresh ciphertexts from a client; raises ProtocolError for anything else."""
         return [self.ring.ciphertext(piece, at_top=True) for piece in raw]
 
     def encrypted(self, vector: Integers) -> list[Any]:
-        """A public vector, in as many ciphertexts as it takes."""
+        """Encrypts a public vector, in as many ciphertexts as it takes."""
         return self.read(self._encryptor.to_bytes(vector))
 
     def relinearised(self, product: Any) -> Any:
-        """A product with two parts again; in place."""
+        """Brings a product to two parts again, in place."""
         self.ring.evaluator.relinearize_inplace(product, self._relinearise)
         return product
 
     def scores(self, stored: Sequence[Any], layout: SlotLayout, terms: ChoiceTerms, noise: Integers) -> DecryptionQuery:
         """Returns the query that shows noisy scores to the key holder.
 
-        It sees W_q (|γ M_q - m_q|² - P_q) + noise_q, and nothing of the summands.
+        It reads W_q (|γ M_q - m_q|² - P_q) + noise_q, and nothing of the summands.
         """
         t, slots = self.ring.modulus, self.parameters.slots
         places = [layout.range_of(clique) for clique in terms.cliques]
@@ -140,7 +140,7 @@ class BfvComputation:
         return DecryptionQuery(tuple(sent), tuple(first), terms.sizes, tuple(offsets))
 
     def squares(self, counts: Any, model: Integers, scale: int) -> Any:
-        """(γ M - m)² in every slot."""
+        """Returns (γ M - m)² in every slot."""
         evaluator, far = self.ring.evaluator, self.ring.api.Ciphertext()
         evaluator.multiply_plain(counts, self.ring.constant(scale), far)
         if model.any():
@@ -152,9 +152,9 @@ class BfvComputation:
     def marginals(
         self, stored: Sequence[Any], planes: Sequence[Any], factor: int, pieces: Sequence[Piece]
     ) -> DecryptionQuery:
-        """Returns cells times `factor` plus their noise.
+        """Returns the query for cells times `factor`, plus their noise.
 
-        There is one ciphertext for each pair of a stored one and a plane.
+        It has one ciphertext for each pair of a stored one and a plane.
 
         Args:
             stored: the store's ciphertexts.
@@ -176,7 +176,7 @@ class BfvComputation:
         return DecryptionQuery(tuple(sent), starts, sizes)
 
     def hidden(self, ciphertext: Any, masks: npt.NDArray[np.uint64]) -> bytes:
-        """Masked, re-randomised, flooded; in place."""
+        """Masks, re-randomises and floods a ciphertext, in place; returns its bytes."""
         self.ring.evaluator.add_plain_inplace(ciphertext, self.ring.encoded(masks.astype(np.int64)))
         return self.ring.to_bytes(self.ring.flooded(ciphertext, self._encryptor.inner))
 
@@ -194,7 +194,7 @@ class BfvReader:
         return np.concatenate([np.zeros(0, np.uint64), *read])
 
     def scores(self, query: DecryptionQuery, terms: ChoiceTerms) -> Integers:
-        """(m,) noisy scores: sums of slots, times the weight, plus the offset."""
+        """Returns noisy scores, (m,): sums of slots, times the weight, plus offset."""
         if query.sizes != terms.sizes or len(query.offsets) != len(terms.sizes):
             raise ProtocolError("a question to the key holder does not fit the terms of the choice")
         slots, t = self.slots(query), self.ring.modulus
@@ -206,7 +206,7 @@ class BfvReader:
     def numbers(self, query: DecryptionQuery) -> Integers:
         """Returns the requested slots as integers around 0.
 
-        The ranges come one after the other.
+        The ranges follow one another.
         """
         slots, t = self.slots(query), self.ring.modulus
         ranges = [slots[start : start + size] for start, size in zip(query.starts, query.sizes, strict=True)]
@@ -225,14 +225,14 @@ class BfvReader:
 
 
 def uniform(modulus: int, size: int) -> npt.NDArray[np.uint64]:
-    """(size,) independent uniform residues, from the operating system."""
+    """Draws independent uniform residues from the operating system, (size,)."""
     return residues(os.urandom, modulus, size)
 
 
 def residues(read: Callable[[int], bytes], modulus: int, size: int) -> Residues:
     """Draws uniform residues, (size,).
 
-    They are the words below the modulus in the bytes that `read` gives, in order.
+    They are those words below the modulus, in order, among the bytes that `read` gives.
     """
     words = size + 16
     while True:  # the largest 60-bit prime refuses one word in 2^40: once
@@ -244,13 +244,13 @@ def residues(read: Callable[[int], bytes], modulus: int, size: int) -> Residues:
 
 
 def sum_modulo(values: npt.NDArray[np.uint64], modulus: int) -> int:
-    """A sum of residues below 2^60."""
+    """Sums residues below 2^60."""
     high, low = int((values >> np.uint64(30)).sum()), int((values & np.uint64(2**30 - 1)).sum())
     return ((high << 30) + low) % modulus
 
 
 def plus_modulo(one: Residues, other: Residues, modulus: int) -> Residues:
-    """Sums of residues of a modulus below 2^63."""
+    """Adds residues of a modulus below 2^63."""
     return (one + other) % np.uint64(modulus)
 
 

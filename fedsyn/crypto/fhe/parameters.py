@@ -71,7 +71,7 @@ class Parameters:
 
 
 def fresh_noise(degree: int) -> float:
-    """V0."""
+    """Returns V0, the noise of a fresh ciphertext."""
     return _ERROR * (2 * degree + 1) + 1
 
 
@@ -81,7 +81,7 @@ def product_noise(degree: int, noise: float) -> float:
 
 
 def bfv_for_store(clients: int, products: int = 0) -> Parameters:
-    """For a store: sums of fresh ciphertexts, a public factor, one product.
+    """Returns parameters for sums of fresh ciphertexts, a public factor, one product.
 
     Numbers are padded, uniform modulo t: no bound here rests on a plaintext's size, a product's neither, since the
     coefficients of batched numbers have any size as it is. Off the counts the pads are taken by one fresh ciphertext
@@ -129,9 +129,9 @@ def _answer(flood: int) -> float:
 
 
 def _primes(answer: float, more: float, most: int) -> tuple[tuple[int, ...], int] | None:
-    """Returns equal primes, as few as possible.
+    """Returns equal primes, as few as possible; None if none fit.
 
-    Some make q' (bits), others q/q' (`more` bits); one more switches keys.
+    Some make q' (`answer` bits), the others q/q' (`more` bits); one more switches keys.
     """
     best = None
     for bits in range(40, 55):

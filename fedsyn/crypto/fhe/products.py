@@ -73,7 +73,7 @@ class ColumnLayout:
     def width(self) -> int:
         """Number of columns side by side in one ciphertext.
 
-        It is 1 where a column needs a ciphertext or more.
+        It is 1 where two columns do not fit.
         """
         return max(1, self.slots // self.rows)
 
@@ -84,7 +84,7 @@ class ColumnLayout:
 
     @property
     def groups(self) -> list[tuple[Column, ...]]:
-        """Columns that lie side by side."""
+        """The columns that lie side by side, group by group."""
         return [self.columns[i : i + self.width] for i in range(0, len(self.columns), self.width)]
 
     @property
@@ -95,16 +95,16 @@ class ColumnLayout:
     def place(self, position: int) -> range:
         """Returns the slots of a column in a joined ciphertext.
 
-        Where there are several chunks, they are the same in each.
+        Of several chunks, each has them in the same place.
         """
         if self.width == 1:
             return range(min(self.rows, self.slots))
         return range(position * self.rows, (position + 1) * self.rows)
 
     def vectors(self, codes: dict[str, npt.NDArray[np.integer]]) -> Iterator[npt.NDArray[np.int64]]:
-        """Yields the vectors to encrypt, each up to slots long.
+        """Yields the vectors to encrypt, each of at most `slots` entries.
 
-        The repeated columns come first, then the joined ones; `Columns.of` reads them.
+        The repeated columns come first, then the joined ones, as `Columns.of` reads them.
         """
 
         def column(at: Column) -> npt.NDArray[np.int64]:
@@ -134,7 +134,7 @@ class Columns:
 
     @classmethod
     def of(cls, layout: ColumnLayout, ciphertexts: Sequence[Any]) -> Columns:
-        """ProtocolError if there are too few or too many."""
+        """Reads an entity's ciphertexts; too few or too many are a ProtocolError."""
         if len(ciphertexts) != layout.ciphertexts:
             raise ProtocolError("a client sent more or fewer encrypted columns than its attributes take")
         count = len(layout.columns) * layout.chunks
@@ -171,7 +171,7 @@ class Products:
         return self.entities[0].layout.rows
 
     def counts(self) -> list[Any]:
-        """The store's ciphertexts, all cells of its cliques in every copy."""
+        """Returns the store's ciphertexts: all cells of its cliques, in every copy."""
         known: dict[int, int] = {}
         needed: dict[Column | tuple[Column, Column], list[tuple[int, int]]] = {}
         for name, cell in self._cells():
@@ -191,7 +191,7 @@ class Products:
     ) -> list[Any]:
         """Returns masked sums for the cells that need them, encrypted again.
 
-        It takes their masks off `known`.
+        It subtracts their masks from `known`.
         """
         sent: list[bytes] = []
         starts: list[int] = []
@@ -215,14 +215,14 @@ class Products:
     # Which sums are needed, and what cells they make ------------------------------------------------------------------
 
     def _cells(self) -> Iterator[tuple[tuple[Column, ...], int]]:
-        """Attributes with values, and the slot, of every cell of the store."""
+        """Yields every cell of the store: attributes with values, and its slot."""
         for clique in self.layout.cliques:
             start, shape = self.layout.range_of(clique)[0], self.domain.shape_of(clique)
             for cell, values in enumerate(np.ndindex(*shape)):
                 yield tuple(zip(clique, values, strict=True)), start + cell
 
     def _linear(self, name: tuple[Column, ...]) -> Linear:
-        """A cell as a linear function of sums of slots."""
+        """Returns a cell as a linear function of sums of slots."""
         for place, (attribute, value) in enumerate(name):
             last = self.domain.size((attribute,)) - 1
             if value == last and (attribute, value) not in self._sent:
@@ -269,7 +269,7 @@ class Products:
     # On ciphertexts ---------------------------------------------------------------------------------------------------
 
     def _inner(self, one: Sequence[Any], other: Sequence[Any]) -> Any:
-        """Sum over chunks of slotwise products; relinearised once."""
+        """Sums slotwise products over chunks, relinearised once."""
         evaluator, total = self.ring.evaluator, None
         for a, b in zip(one, other, strict=True):
             product = self.ring.api.Ciphertext()
@@ -302,7 +302,7 @@ class Products:
     def _with(self, fresh: list[Any] | None, known: dict[int, int]) -> list[Any]:
         """Adds the known part of each cell to every copy.
 
-        The known part is a constant, less its masks.
+        That part is a constant, less the masks.
         """
         one = np.zeros(self.layout.length, np.int64)
         one[list(known)] = [number % self.ring.modulus for number in known.values()]
@@ -322,14 +322,14 @@ _MOST_PRODUCTS = 2**16  # of one client, 64 of which come back in a piece
 
 
 def holders_of(config: RunConfig) -> int:
-    """Clients that deal: one where the mechanism has one holder by design."""
+    """Returns how many clients deal: one if the mechanism is central."""
     return 1 if contract_class(config.mechanism.name).central else config.federation.clients
 
 
 def message_of(node: FheNode, sent: int, planes: int, layout: SlotLayout, parameters: Parameters) -> float:
     """Returns the bytes of one client's message, without its box.
 
-    It holds ciphertexts of counts or of columns.
+    Counts or columns are ciphertexts; pads and noise are numbers where openings are bound.
     """
     if node.is_bound:
         return float(sent * parameters.bytes + 8 * (layout.entries + planes * layout.noisy))
@@ -337,7 +337,7 @@ def message_of(node: FheNode, sent: int, planes: int, layout: SlotLayout, parame
 
 
 def parameters_of(config: RunConfig) -> Parameters:
-    """Parameters of the ciphertexts of a run's store.
+    """Returns the parameters of the ciphertexts of a run's store.
 
     Raises:
         ConfigError: they do not fit what is secure.
@@ -350,12 +350,10 @@ def parameters_of(config: RunConfig) -> Parameters:
 
 
 def columns_of(config: RunConfig, domain: Domain, partition: int, rows: int, slots: int) -> ColumnLayout:
-    """Returns how a client's one-hot columns lie in ciphertexts.
-
-    The client has `rows` rows.
+    """Returns how a client's one-hot columns of `rows` rows lie in ciphertexts.
 
     Raises:
-        ProtocolError: columns are split over holders, and it is none of them.
+        ProtocolError: the configuration names no columns for this client, or the table is too large.
     """
     held, split = tuple(domain), config.federation.columns
     if split is not None:

@@ -1,8 +1,7 @@
 """Microsoft SEAL's BFV behind bytes and NumPy arrays.
 
-The only module that knows TenSEAL.
-
-Extra `fhe`. Nothing here knows of tables, marginals or noise of privacy. A secret key never becomes bytes.
+This module alone knows TenSEAL (extra `fhe`). It knows nothing of tables, marginals or noise of privacy, and a secret
+key never becomes bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _HEADER = struct.Struct("<HBBBBHQ")  # SEAL's: magic, size of the header, versio
 
 
 def sealapi() -> Any:
-    """TenSEAL's binding of SEAL; ConfigError says what to install."""
+    """Returns TenSEAL's binding of SEAL; a ConfigError says what to install."""
     try:
         import tenseal.sealapi as api
     except ImportError:
@@ -97,9 +96,9 @@ class Ring:
         return thing
 
     def ciphertext(self, raw: bytes | memoryview, *, at_top: bool = False) -> Any:
-        """Reads a ciphertext of two parts.
+        """Reads a ciphertext of two parts from untrusted bytes.
 
-        Raises ProtocolError for anything else. `at_top`: at a fresh one's level.
+        It raises ProtocolError for anything else. `at_top`: it must be at a fresh one's level.
         """
         refuse(len(raw) > self.parameters.bytes + 4096, "a ciphertext is larger than its parameters allow")
         read = self.read("Ciphertext", raw)
@@ -111,7 +110,7 @@ class Ring:
     # Plain numbers ----------------------------------------------------------------------------------------------------
 
     def encoded(self, values: npt.NDArray[Any]) -> Any:
-        """Up to `slots` integers."""
+        """Returns up to `slots` integers as a plaintext."""
         plain = self.api.Plaintext()
         self.encoder.encode(np.asarray(values, np.int64).tolist(), plain)
         return plain
@@ -129,7 +128,7 @@ class Ring:
     def flooded(self, ciphertext: Any, encryptor: Any) -> Any:
         """Returns the ciphertext at the level of answers, with its noise drowned.
 
-        A fresh zero re-randomises it first (`fhe.parameters`).
+        A fresh zero is added first, which re-randomises it (`fhe.parameters`).
         """
         evaluator, answer = self.evaluator, self.api.Ciphertext()
         evaluator.mod_switch_to(ciphertext, self.answer_level, answer)
@@ -170,7 +169,7 @@ class Ring:
 
 @lru_cache(maxsize=8)
 def ring_of(parameters: Parameters) -> Ring:
-    """One a process: its tables take a moment to make."""
+    """Returns the process's one ring, whose tables take a moment to make."""
     return Ring(parameters)
 
 
@@ -192,13 +191,13 @@ class SecretKeys:
         return PublicKeys(self.ring.to_bytes(public), self.ring.to_bytes(relinearise))
 
     def decrypted(self, ciphertext: Any) -> npt.NDArray[Any]:
-        """(slots,) uint64 residues below the plain modulus."""
+        """Returns residues below the plain modulus, (slots,) uint64."""
         plain = self.ring.api.Plaintext()
         self._decryptor.decrypt(ciphertext, plain)
         return np.array(self.ring.encoder.decode_uint64(plain), np.uint64)
 
     def room(self, ciphertext: Any) -> int:
-        """Bits of noise that a BFV ciphertext could still take; for tests."""
+        """Returns bits of noise that a ciphertext could still take; for tests."""
         return int(self._decryptor.invariant_noise_budget(ciphertext))
 
 
@@ -213,26 +212,26 @@ class Encryptor:
         self.inner = self.ring.api.Encryptor(self.ring.context, self.ring.read("PublicKey", public))
 
     def encrypted(self, values: npt.NDArray[Any]) -> Any:
-        """One ciphertext of up to `slots` numbers."""
+        """Encrypts up to `slots` numbers as one ciphertext."""
         ciphertext = self.ring.api.Ciphertext()
         self.inner.encrypt(self.ring.encoded(values), ciphertext)
         return ciphertext
 
     def to_bytes(self, vector: npt.NDArray[Any]) -> list[bytes]:
-        """A vector of any length, in as many ciphertexts as it takes."""
+        """Encrypts a vector in as many ciphertexts as it takes."""
         slots = self.ring.parameters.slots
         return [self.ring.to_bytes(self.encrypted(vector[i : i + slots])) for i in range(0, len(vector), slots)]
 
 
 @lru_cache(maxsize=2)
 def encryptor_of(parameters: Parameters, public: bytes) -> Encryptor:
-    """One per process: a simulation's clients share the key."""
+    """Returns the process's encryptor: a simulation's clients share the key."""
     return Encryptor(parameters, public)
 
 
 @contextlib.contextmanager
 def _file() -> Iterator[Path]:
-    """Yields a file in memory, where the system has one.
+    """Yields a file, in memory where the system can.
 
     SEAL's binding knows files only. None of them holds a secret key.
     """
@@ -248,7 +247,7 @@ def _file() -> Iterator[Path]:
 
 
 def added(ring: Ring, one: Sequence[Any] | None, other: Sequence[Any]) -> list[Any]:
-    """Sums, ciphertext by ciphertext, in place of `one`."""
+    """Adds ciphertext by ciphertext, in place of `one`; None counts as nothing."""
     if one is None:
         return list(other)
     for mine, theirs in zip(one, other, strict=True):

@@ -26,9 +26,9 @@ from fedsyn.errors import RunError
 
 @dataclass(frozen=True)
 class Piece:
-    """Some cells of an opening.
+    """Some cells of an opening: the slots [start, stop) of ciphertext `index`.
 
-    They are the slots [start, stop) of ciphertext `index`, under the noise of plane `plane`.
+    They are opened under the noise of plane `plane`.
 
     `first`: of the opening's cells, which one lies in `start`.
     """
@@ -43,7 +43,7 @@ class Piece:
 def placed(pieces: Sequence[Piece], slots: int) -> tuple[list[tuple[int, int]], tuple[int, ...], tuple[int, ...]]:
     """Returns the request that stands for an opening.
 
-    It holds (stored ciphertext, plane) of each ciphertext sent, and first slot and size of each piece.
+    It has (stored ciphertext, plane) of each ciphertext sent, and each piece's first slot and size.
 
     Server and key holder both derive it from the order: no slot of an opening is the server's choice.
     """
@@ -91,7 +91,7 @@ class SlotLayout:
     def range_of(self, clique: Clique) -> tuple[int, int]:
         """Returns [start, stop) of a clique in the first copy.
 
-        Raises KeyError if it is not stored.
+        It raises KeyError if the clique is not stored.
         """
         return self._ranges[clique]
 
@@ -105,7 +105,7 @@ class SlotLayout:
     def runs(self, cliques: Sequence[Clique]) -> list[tuple[int, int, int]]:
         """Returns the runs of cells of some cliques, with neighbours joined.
 
-        Each is (start, stop, first); `first` counts the cells in their order.
+        Each is (start, stop, first), where `first` counts the cells in the cliques' order.
         """
         runs: list[tuple[int, int, int]] = []
         first = 0
@@ -135,7 +135,7 @@ class NoiseRanges:
 
     @property
     def used(self) -> int:
-        """Slots so far."""
+        """Number of slots used so far."""
         return int(self._used.sum())
 
     def reserve(self, cliques: Sequence[Clique]) -> list[Piece]:
@@ -163,7 +163,7 @@ class NoiseRanges:
 
 
 def planes_of(layout: SlotLayout, openings: int, first: Sequence[Clique]) -> int:
-    """Planes that are certainly enough.
+    """Returns a number of planes that is certainly enough.
 
     Two openings compete for a plane's slots where their slots overlap. With copies (one ciphertext) only openings of
     the same clique do, and one plane serves as many of them as there are copies. Else each piece of an opening, a run

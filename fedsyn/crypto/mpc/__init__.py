@@ -1,6 +1,6 @@
 """Exact computation on secrets of Z_2^64 among three parties.
 
-At most one of them is corrupted.
+It is safe as long as at most one of them is corrupted.
 
 Replicated secret sharing after Araki, Furukawa, Lindell, Nof and Ohara, "High-throughput semi-honest secure three-party
 computation with an honest majority" (CCS 2016): x = x_0 + x_1 + x_2 mod 2^64, party i holds the slots i and i + 1.

@@ -56,10 +56,7 @@ _MOST = 1 << 20  # gates in the log that start a check: about 48 B each
 
 
 class Buckets(NamedTuple):
-    """Number of triples for each gate, and of zero gates.
-
-    A zero gate is 0 * 0 = 0.
-    """
+    """Number of triples per gate, and of zero gates (0 * 0)."""
 
     size: int
     dummies: int
@@ -69,7 +66,7 @@ class Buckets(NamedTuple):
 def buckets(gates: int, security: int = SECURITY) -> Buckets:
     """Returns the fewest triples that catch a wrong gate.
 
-    One wrong gate among `gates` passes with at most 2^-security (see above).
+    One wrong gate among `gates` passes with probability 2^-security at most (see above).
     """
     best, size = Buckets(1, max(1, 2**security - gates)), 2
     least = gates + best.dummies
@@ -89,9 +86,8 @@ def _enough(gates: int, size: int, security: int, dummies: int) -> bool:
 def assignment(seed: bytes, gates: int, size: int) -> npt.NDArray[np.int64]:
     """Returns the gate of each of gates * size triples.
 
-    It is a uniform permutation, by sorting words of the seed's stream.
-
-    Equal words would make it depend on how sorting is done, so then all are drawn again (once in 2^23 for 2^21).
+    Sorting words of the seed's stream gives a uniform permutation. Equal words would make it depend on how sorting is
+    done, so then all are drawn again (once in 2^23 for 2^21).
     """
     stream = KeyStream(seed)
     while True:
@@ -105,7 +101,7 @@ def assignment(seed: bytes, gates: int, size: int) -> npt.NDArray[np.int64]:
 class _Zeros:
     """Digests of words that must be 0.
 
-    They are digests of a party's two slots, and of the slot that it does not hold if they are 0.
+    There is one for each of a party's two slots, and one for the slot that it lacks, computed as if the words were 0.
     """
 
     def __init__(self) -> None:
@@ -118,7 +114,7 @@ class _Zeros:
 
 
 class Checking(Rounds):
-    """Products, logged and checked in malicious mode, as they are otherwise."""
+    """Products that are logged and, in malicious mode, checked."""
 
     def __init__(self, index: int, keys: tuple[bytes, bytes], network: Network, malicious: bool = False) -> None:
         super().__init__(index, keys, network)
@@ -136,12 +132,11 @@ class Checking(Rounds):
         return z
 
     def verify(self) -> None:
-        """Checks all products since the last check.
+        """Checks all products since the last check, if there are any.
 
-        Does nothing among semi-honest parties or without products.
-
-        Cheating if one is wrong, at both honest parties, but with probability 2^-40. Per product 24 B for each triple
-        of its bucket; rounds: 3 and 2 for each 262,144 triples, for each kind, and 2.
+        Semi-honest parties log none. If a product is wrong, both honest parties raise Cheating, but with probability
+        2^-40. It takes 24 B per triple of a product's bucket, and rounds: 3 and 2 for each 262,144 triples, for each
+        kind, and 2.
         """
         self._check_running()
         if self._logged:
@@ -167,12 +162,12 @@ class Checking(Rounds):
         self._agree()
 
     def _flat(self, parts: list[Shared]) -> Shared:
-        """One after the other, and a 0 for the dummies."""
+        """Joins the parts, and a 0 for the dummies."""
         zero = np.zeros(1, np.uint64)
         return concatenate([*(part.reshape(-1) for part in parts), Shared(zero, zero, self.index)])
 
     def _triples(self, kind: Arithmetic, count: int) -> list[tuple[Shared, Shared, Shared]]:
-        """Random a, b and their products, in pieces."""
+        """Returns random a, b and their products, in pieces."""
         pieces = []
         for start in range(0, count, _PIECE):
             length = min(_PIECE, count - start)
@@ -181,7 +176,7 @@ class Checking(Rounds):
         return pieces
 
     def _assigned(self, gates: int, size: int) -> npt.NDArray[np.int64]:
-        """The gate of each triple, from a coin that nobody knows before."""
+        """Draws the gate of each triple by a coin that nobody foresees."""
         coin = self._random(4)
         return assignment(wire(BITS.sum(coin, self._missing(coin))), gates, size)
 
@@ -215,16 +210,16 @@ class Checking(Rounds):
 
 
 def _batches(gates: int) -> list[tuple[int, int]]:
-    """Yields start and stop of parts of about equal size.
+    """Returns start and stop of parts of about equal size.
 
-    Each has `_BATCH` gates or a little more.
+    Each has `_BATCH` gates or a little more, if there are as many.
     """
     bounds = np.linspace(0, gates, max(1, gates // _BATCH) + 1).astype(int).tolist()
     return list(itertools.pairwise(bounds))
 
 
 def _differences(kind: Arithmetic, *pairs: tuple[Words, Words]) -> Words:
-    """One row a pair."""
+    """Returns the differences, one row per pair."""
     rows = np.empty((len(pairs), len(pairs[0][0])), np.uint64)
     for row, (one, other) in zip(rows, pairs, strict=True):
         kind.minus(one, other, out=row)
@@ -232,7 +227,7 @@ def _differences(kind: Arithmetic, *pairs: tuple[Words, Words]) -> Words:
 
 
 def _remainder(kind: Arithmetic, z: Words, c: Words, *factors: tuple[Words, Words]) -> Words:
-    """z - c minus the products."""
+    """Returns z - c minus the products."""
     left: Words = kind.minus(z, c)
     for one, other in factors:
         kind.minus(left, kind.times(one, other), out=left)

@@ -1,6 +1,6 @@
-"""Key streams, and the way of a secret in and out.
+"""Key streams, dealing of a secret by a client, and its reconstruction.
 
-A client outside deals it, and a server outside reconstructs it.
+Both happen outside of the three parties.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST = 1 << 38  # bytes: ChaCha20's block counter has 32 bits
 class KeyStream:
     """The ChaCha20 stream of a single-purpose key, read as words.
 
-    Everybody with the key reads the same.
+    Everybody who has the key reads the same.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -33,7 +33,7 @@ class KeyStream:
         self._cipher, self._left = Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor(), _LONGEST
 
     def words(self, count: int) -> Words:
-        """The next `count` words."""
+        """Returns the next `count` words."""
         self._left -= 8 * count
         if self._left < 0:
             raise ValueError("a key stream ends after 2^38 bytes: take new keys")
@@ -46,7 +46,7 @@ class KeyStream:
 
 
 def wire(slot: Words) -> bytes:
-    """Little-endian words."""
+    """Returns the words as little-endian bytes."""
     return slot.astype("<u8", copy=False).tobytes()
 
 
@@ -63,7 +63,7 @@ def digest(slot: Words) -> bytes:
 class Dealt:
     """A client's vector, shared.
 
-    Slots 0 and 1 are the key streams of two seeds, slot 2 is the rest of the vector.
+    Slots 0 and 1 are the key streams of two seeds; slot 2 is the rest of the vector.
 
     The parties 1 and 2 both get the one dense `correction`, party 0 gets seeds alone: 8 B per entry and 64 B, where
     three dense slots would be 24 B per entry. A seed is 256 bits of randomness of the client; ChaCha20 as a
@@ -76,7 +76,7 @@ class Dealt:
     def seeds_of(self, index: int) -> tuple[bytes, ...]:
         """Returns the seeds for party `index`.
 
-        The correction goes with them unless it is party 0.
+        Parties 1 and 2 also get the correction.
         """
         return (self.seeds, self.seeds[1:], self.seeds[:1])[index]
 
@@ -93,9 +93,10 @@ def deal(vector: npt.NDArray[np.int64], random: bytes) -> Dealt:
 def received(index: int, seeds: Sequence[bytes], correction: Words | None, length: int) -> Shared:
     """Returns party `index`'s part of a dealt vector.
 
-    It comes from `Dealt.seeds_of(index)` and the correction (party 0: None).
+    It is made of `Dealt.seeds_of(index)` and the correction (party 0: None).
 
-    ProtocolError if a client's message has another form: a client is not one of the parties and may send anything.
+    Raises:
+        ProtocolError: the message has another form. A client is not one of the parties and may send anything.
     """
     needed = 2 if index == 0 else 1
     if len(seeds) != needed or any(len(seed) != KEY for seed in seeds) or (correction is None) != (index == 0):
@@ -121,10 +122,11 @@ class ServerShare:
 def reconstruct(shares: Sequence[ServerShare]) -> npt.NDArray[np.int64]:
     """Returns the vector, from the parties' shares in order.
 
-    Raises ProtocolError if two parties differ about a slot that both hold.
-
     Slot i came from party i, its SHA-256 digest from party i - 1, so one party that lies differs from an honest one:
     about its own slot from the one before it, about the digest from the one after it.
+
+    Raises:
+        ProtocolError: two parties differ about a slot that both hold.
     """
     if len(shares) != PARTIES or len({share.own.shape for share in shares}) != 1:
         raise ProtocolError("a vector is put together from one share of equal length from each of three parties")

@@ -1,6 +1,6 @@
 """Two ordered lines from a party to the others.
 
-In one process they are queues.
+Within one process the lines are queues.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class Cheating(ProtocolError):
 class Network(Protocol):
     """One party's lines to the other two in one run.
 
-    Lines are private and authentic, and first in, first out for each pair.
+    A line is private, authentic, and first in, first out.
     """
 
     def send(self, to: int, payload: bytes | memoryview) -> None:
-        """Does not block. PartyGone if the line is closed."""
+        """Sends without blocking; raises PartyGone if the line is closed."""
         ...
 
     def receive(self, sender: int) -> bytes:
-        """Blocks for the next message of `sender`.
+        """Waits for the next message of `sender`.
 
-        Raises PartyGone, in one sentence, after the timeout or if it has left.
+        It raises PartyGone, in one sentence, after the timeout or if the sender has left.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Messages between the parties.
 
-One product's worth of masked words, one slot to open, or a word that all is well.
+A message is a product's masked words, a slot to open, or a word that all is well.
 
 One `Rounds` is one party in one computation. All three call the same methods in the same order with the same lengths
 (public facts). It ends at the first error: nothing can be sent or opened after it.
@@ -24,9 +24,9 @@ _OK, _STOP = b"ok", b"s"  # of lengths that no other message has: those are 8 k 
 
 
 class Arithmetic(NamedTuple):
-    """Meaning of words: numbers modulo 2^64, or 64 bits.
+    """Meaning of +, - and * on words.
 
-    It says what +, - and * are.
+    Words are numbers modulo 2^64, or 64 bits.
     """
 
     plus: np.ufunc
@@ -34,7 +34,7 @@ class Arithmetic(NamedTuple):
     times: np.ufunc
 
     def sum(self, x: Shared, missing: Words) -> Words:
-        """The value, from two slots and the third one."""
+        """Returns the value, from two slots and the third one."""
         total: Words = self.plus(x.own, x.next)
         self.plus(total, missing, out=total)
         return total
@@ -63,7 +63,7 @@ class Rounds:
     def _round(self, outgoing: Mapping[int, bytes], expected: Mapping[int, int]) -> dict[int, bytes]:
         """Sends to the parties of `outgoing` and waits for those expected.
 
-        Each of `expected` owes a message of the right size.
+        Each of those owes a message of the length in `expected`.
         """
         self._check_running()
         self.rounds += 1
@@ -89,7 +89,7 @@ class Rounds:
     def _ended(self, error: FedsynError) -> FedsynError:
         """Ends the computation here and tells the other two.
 
-        Returns the error to raise.
+        Returns the error, for the caller to raise.
         """
         self._over = str(error)
         for to in (self.before, self.after):
@@ -98,13 +98,12 @@ class Rounds:
         return error
 
     def _agree(self) -> None:
-        """Goes on only if both others say that they do.
+        """Goes on only if both others say that all is well.
 
-        It takes 1 round, 4 B.
-
-        An honest party that noticed something has sent `_STOP` instead and takes the other honest one with it. (A liar
-        may say "ok" to one and not to the other. The last message of a protocol can always be used so unless there is
-        a broadcast: Goldwasser and Lindell, "Secure multi-party computation without agreement", J. Cryptology 2005.)
+        It takes 1 round, 4 B. An honest party that noticed something has sent `_STOP` instead and takes the other
+        honest one with it. (A liar may say "ok" to one and not to the other. The last message of a protocol can always
+        be used so unless there is a broadcast: Goldwasser and Lindell, "Secure multi-party computation without
+        agreement", J. Cryptology 2005.)
         """
         arrived = self._round({self.before: _OK, self.after: _OK}, {self.before: len(_OK), self.after: len(_OK)})
         for sender, payload in arrived.items():
@@ -124,10 +123,8 @@ class Rounds:
     def _missing(self, x: Shared) -> Words:
         """Returns the slot that this party does not hold.
 
-        It comes from the party before; the party after sends the digest of its copy.
-
-        1 round, 8 B per element and 32 B. Cheating if the two differ, so one party cannot open a wrong value: of the
-        two others one is honest.
+        It comes from the party before; the party after sends the digest of its copy: 1 round, 8 B per element and 32 B.
+        If the two differ it raises Cheating, so one party cannot open a wrong value: of the two others one is honest.
         """
         outgoing = {self.after: wire(x.own), self.before: digest(x.next)}
         arrived = self._round(outgoing, {self.before: 8 * x.size, self.after: DIGEST})
@@ -140,13 +137,13 @@ class Rounds:
     # Words that nobody sends
 
     def _masks(self, count: int) -> tuple[Words, Words]:
-        """F(k_i) and F(k_{i+1}), the next `count` words of both streams."""
+        """Returns the next `count` words of both streams, F(k_i) and F(k_{i+1})."""
         return self._streams[0].words(count), self._streams[1].words(count)
 
     def _random(self, count: int) -> Shared:
         """Returns secret words that are uniform to each party.
 
-        Slot s is read from the stream of slot s. It takes no message.
+        Slot s is read from the stream of slot s, so no message is sent.
         """
         return Shared(*self._masks(count), self.index)
 
@@ -165,7 +162,7 @@ class Rounds:
     def _product(self, kind: Arithmetic, x: Shared, y: Shared) -> Shared:
         """Returns x * y as Araki et al. compute it.
 
-        It is correct if all follow the protocol. It takes 1 round, 8 B per element.
+        It is correct if all follow the protocol, and takes 1 round, 8 B per element.
         """
         return self._reshared(self._masked(kind, products(kind, x, y)))
 
@@ -173,7 +170,7 @@ class Rounds:
 def products(kind: Arithmetic, x: Shared, y: Shared) -> Words:
     """Returns x_i y_i + x_i y_{i+1} + x_{i+1} y_i, a new array.
 
-    Each of the nine x_j y_k is computed by one party.
+    So each of the nine x_j y_k is computed by one party.
     """
     terms: Words = kind.plus(y.own, y.next)
     kind.times(terms, x.own, out=terms)

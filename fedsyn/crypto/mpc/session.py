@@ -1,6 +1,6 @@
 """Operations on shared secrets.
 
-Products, inputs and openings, and what they serve: signs, absolute values, the largest of many.
+Signs, absolute values and the largest of many are made of products, inputs and openings.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Session(Checking):
     # Products
 
     def multiply(self, x: Shared, y: Shared) -> Shared:
-        """x * y, element by element. 1 round, 8 B per element."""
+        """Multiplies element by element: 1 round, 8 B per element."""
         return self._multiplied(RING, x, y)
 
     def inner(self, x: Shared, y: Shared, starts: npt.NDArray[np.int64]) -> Shared:
@@ -74,26 +74,24 @@ class Session(Checking):
     def and_planes(self, x: Shared, y: Shared) -> Shared:
         """Returns x & y of words shared by exclusive or.
 
-        A word has 64 gates. It takes 1 round, 8 B per word (1 bit per gate).
-
-        `multiply` over bits: & for the product, ^ for both sum and difference.
+        This is `multiply` over bits: & for the product, ^ for both sum and difference. A word has 64 gates; it takes 1
+        round, 8 B per word (1 bit per gate).
         """
         return self._multiplied(BITS, x, y)
 
     # In and out
 
     def constant(self, values: npt.ArrayLike) -> Shared:
-        """A public vector, shared: in slot 0. No message."""
+        """Shares a public vector in slot 0, without a message."""
         nothing = np.zeros(np.shape(values), np.uint64)
         return Shared(nothing, nothing, self.index) + values
 
     def input(self, kind: Arithmetic, owner: int, values: Words | None, length: int) -> Shared:
         """Shares a secret vector of party `owner`; the others give None.
 
-        It takes 1 round, 8 B per element, sent by the owner alone.
-
-        Slot owner + 1 is read from the stream that the owner shares with the party after it, slot owner is the value
-        minus that and goes to the party before it, the third slot is 0. Whatever the owner sends is an input.
+        It takes 1 round; the owner alone sends, 8 B per element. Slot owner + 1 is read from the stream that the owner
+        shares with the party after it, slot owner is the value minus that and goes to the party before it, the third
+        slot is 0. Whatever the owner sends is an input.
         """
         if self.index == owner and (values is None or len(values) != length):
             raise ValueError(f"the owner of an input gives {length} values")
@@ -112,10 +110,8 @@ class Session(Checking):
     def sum_of_inputs(self, values: npt.NDArray[np.int64]) -> Shared:
         """Sums one secret vector of each party.
 
-        It takes 1 round, 8 B per element.
-
-        Slot i is party i's vector plus the masks of a product: three inputs at once, no product. Whatever a party
-        sends for its slot is its vector plus the masks, for one vector or another: an input.
+        It takes 1 round, 8 B per element, and no product. Slot i is party i's vector plus the masks of a product.
+        Whatever a party sends for its slot is its vector plus the masks, for one vector or another: an input.
         """
         return self._reshared(self._masked(RING, words(values)))
 
@@ -130,7 +126,7 @@ class Session(Checking):
         return self._opened(RING, x).view(np.int64)
 
     def open_planes(self, x: Shared) -> Words:
-        """`open` of words shared by exclusive or."""
+        """Opens words shared by exclusive or, as `open` does."""
         return self._opened(BITS, x)
 
     def _opened(self, kind: Arithmetic, x: Shared) -> Words:
@@ -142,7 +138,7 @@ class Session(Checking):
     def shares_for_server(self, x: Shared) -> ServerShare:
         """Returns this party's message to a server outside.
 
-        `reconstruct` makes x of three: 8 B per element and 32 B.
+        `reconstruct` makes x of three such messages, each of 8 B per element and 32 B.
         """
         self.verify()
         return ServerShare(x.own, digest(x.next))
@@ -174,17 +170,15 @@ class Session(Checking):
     def _carries(self, a: Shared) -> Shared:
         """Returns the carries of a layer of full adders.
 
-        It adds the three slots of each plane.
+        A full adder adds the three slots of a plane.
         """
         return self.and_planes(a.only(0, 2), a.only(1, 2)) ^ a.only(2)
 
     def _carry_into_top(self, a: Shared, carries: Shared) -> Shared | None:
-        """Returns the carry into the last place of `a`.
+        """Returns the carry into the last place of a sum.
 
-        It adds the planes `a` to `carries`, shifted up by one place.
-
-        `carries` are those of every plane of `a` but the last. The result is None for two planes or fewer, which have
-        no such carry.
+        The sum is that of the planes `a` and of `carries`, those of every plane but the last, shifted up by one place.
+        The result is None for two planes or fewer, which have no such carry.
         """
         if len(a) <= 2:
             return None
@@ -201,12 +195,11 @@ class Session(Checking):
         return generate[0]
 
     def _top_bits(self, x: Shared, bits: int) -> tuple[Shared, Shared, Shared]:
-        """Returns sign bits modulo 2^bits and two carries.
+        """Returns sign bits modulo 2^bits, and two carries of weight 2^bits.
 
-        `bits` is at least 2; the carries have weight 2^bits.
-
-        The sum of the three slots modulo 2^bits, as an integer, is x modulo 2^bits plus 2^bits times both carries.
-        `negative`, one plane wider in the first message, and 1 round of 1 bit per value more.
+        The sum of the three slots modulo 2^bits (`bits` at least 2), as an integer, is x modulo 2^bits plus 2^bits
+        times both carries. It costs `negative`, one plane wider in the first message, and 1 round of 1 bit per value
+        more.
         """
         a = x.mapped(lambda slot: to_planes(slot.reshape(-1), bits))
         carries = self._carries(a)
@@ -218,7 +211,7 @@ class Session(Checking):
         return one ^ other ^ carry, carries[-1], out
 
     def sum_of_bounded_inputs(self, values: npt.NDArray[np.int64], bits: int) -> Shared:
-        """`sum_of_inputs` of values that lie in [-2^(bits-1), 2^(bits-1)) whatever a party sends.
+        """Sums inputs that lie in [-2^(bits-1), 2^(bits-1)) whatever a party sends.
 
         An argmax whose values leave their bounds is no argmax: comparisons wrap, and what wins then is another
         function of the secrets. So noise that goes into one should be bounded by construction. A party's values enter
@@ -281,7 +274,7 @@ class Session(Checking):
     def argmax(self, values: Shared, bits: int) -> int:
         """Returns the index of the largest of m values.
 
-        It is the first among equals; only the index is opened.
+        Among equals it is the first; nothing but the index is opened.
 
         Every difference of two values in [-2^(bits-1), 2^(bits-1)). A tournament: in a group all pairs are compared
         at once, and the one that beats all others is selected obliviously, with its index, for the next level.
@@ -311,11 +304,10 @@ class Session(Checking):
         return int(self.open(indices)[0])
 
     def _winners(self, values: Shared, bits: int) -> Shared:
-        """Returns one bit per value: it wins its group, packed.
+        """Returns one bit per value, packed: whether it wins its group.
 
-        Values are (groups, size); just one wins each group.
-
-        i wins if for no j > i is v_i - v_j < 0, and for all j < i is v_j - v_i < 0: among equals the first.
+        Values are (groups, size), and one wins each group: i wins if for no j > i is v_i - v_j < 0, and for all j < i
+        is v_j - v_i < 0, so among equals the first.
         """
         groups, size = values.shape
         first, second = np.triu_indices(size, 1)
@@ -354,7 +346,7 @@ class Session(Checking):
 def group_sizes(count: int) -> list[int]:
     """Returns the group size of each level of a tournament.
 
-    They make the fewest levels for `count` values that compare at most 2^17 pairs each.
+    They make the fewest levels for `count` values with at most 2^17 comparisons in all.
 
     A round costs a millisecond in a network and some 0.1 ms between threads, a comparison about 0.1 microseconds and
     12 B at 28 bits: rounds are worth more than pairs until there are about 10^5. Up to 512 values take one level,

@@ -17,7 +17,7 @@ PARTIES = 3
 
 
 def words(values: npt.ArrayLike) -> Words:
-    """Integers, signed or not, as words modulo 2^64."""
+    """Returns integers, signed or not, as words modulo 2^64."""
     array = np.asarray(values)
     if array.dtype.kind not in "iub":
         raise TypeError(f"shares are integers, not {array.dtype}")
@@ -27,9 +27,8 @@ def words(values: npt.ArrayLike) -> Words:
 def segment_sums(values: Words, starts: npt.NDArray[np.int64]) -> Words:
     """Sums values[starts[j] : starts[j + 1]], the last one to the end.
 
-    An empty segment sums to 0.
-
-    `starts` ascends from 0. (`numpy.add.reduceat` alone gives an empty segment the value at its start.)
+    `starts` ascends from 0. An empty segment sums to 0 (`numpy.add.reduceat` alone would give it the value at its
+    start).
     """
     bounds = np.append(starts, len(values))
     if bounds[0] != 0 or (np.diff(bounds) < 0).any():
@@ -69,7 +68,7 @@ class Shared:
     def mapped(self, linear: Callable[[Words], Words]) -> Shared:
         """Applies a linear function to each slot.
 
-        The caller sees to it that it is linear (for planes: over bits).
+        The caller makes sure that it is linear (for planes: over bits).
         """
         return Shared(linear(self.own), linear(self.next), self.party)
 
@@ -84,7 +83,7 @@ class Shared:
         return Shared(self.own if has_own else nothing, self.next if has_next else nothing, self.party)
 
     def _constant(self, operation: Callable[[Words, Words], Words], public: npt.ArrayLike) -> Shared:
-        """Adds a public constant to slot 0 alone.
+        """Applies an operation with a public constant to slot 0 alone.
 
         The parties 0 and 2 hold it.
         """
