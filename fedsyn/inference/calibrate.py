@@ -15,9 +15,8 @@ any possible cell. A separator cell in which everything is impossible sends `LOW
 Small tables are combined before they meet a large one (two one-way potentials cost one addition on a three-way clique,
 not two), and marginals are summed out of the smallest table that holds them.
 
-Sums and maxima over some axes of a contiguous table, in the way that NumPy does fast, with the bits that it gives.
-
-NumPy reduces the middle axis of a contiguous three-axis view fast, several scattered axes at once slowly, and a short
+Sums and maxima over some axes of a contiguous table are taken in the way that is fast, with the bits that NumPy gives.
+It reduces the middle axis of a contiguous three-axis view fast, several scattered axes at once slowly, and a short
 last axis slowest of all: it pays some 25 ns for every row of it, so a maximum over rows of two costs thirty times one
 over columns. Short rows are therefore turned into columns first, a block of them at a time. That changes no bit: a
 maximum has no order, and fewer than eight numbers NumPy adds one after the other either way.
@@ -46,7 +45,7 @@ BLOCK_CELLS = 1 << 15
 def inner_first(shape: Sequence[int], remaining: Sequence[bool]) -> list[tuple[int, int, int]]:
     """Returns reductions as three-axis views, the innermost axes first.
 
-    Each run of axes gives one (before, reduced, after).
+    Each run of axes that goes gives one (before, reduced, after).
     """
     runs = _runs(shape, remaining)
     return [
@@ -63,7 +62,7 @@ def inner_first(shape: Sequence[int], remaining: Sequence[bool]) -> list[tuple[i
 def outer_first(shape: Sequence[int], remaining: Sequence[bool]) -> list[tuple[int, int, int]]:
     """Returns reductions as three-axis views, the outermost axes first.
 
-    They are faster, for the rows of the first steps are longer. Sums get other bits.
+    They are faster, since the rows of the first steps are longer, but sums get other bits.
     """
     runs = _runs(shape, remaining)
     return [
@@ -84,9 +83,9 @@ def _runs(shape: Sequence[int], remaining: Sequence[bool]) -> list[tuple[bool, i
 
 
 def turns(ufunc: np.ufunc, before: int, reduced: int, after: int) -> bool:
-    """Tells whether a reduction pays to be turned into columns.
+    """Returns whether it pays to turn a reduction's rows into columns.
 
-    Its rows are short, and the table is large enough for `reduce_rows`.
+    It does if rows are short, and the table is large enough for `reduce_rows`.
     """
     return after == 1 and reduced <= _WIDEST[ufunc] and before * reduced >= _FEWEST_CELLS
 
@@ -115,9 +114,9 @@ LOWEST = -1e200
 
 
 def broadcast_shape(axes: Axes, mask: int, into: int) -> tuple[int, ...]:
-    """Returns the shape in which a table broadcasts against another.
+    """Returns the shape in which a table over `mask` broadcasts.
 
-    The table is over `mask`; the other attributes of `into` get axes of length one.
+    The other attributes of `into` get axes of length one.
     """
     return tuple(axes.sizes[rank] if mask >> rank & 1 else 1 for rank in bits(into))
 
@@ -171,7 +170,7 @@ class Calibrator:
     def views(self, flat: np.ndarray) -> list[np.ndarray]:
         """Returns the factors' tables inside a flat vector.
 
-        It is laid out like `theta`; nothing is copied.
+        The vector is laid out like `theta`; nothing is copied.
         """
         shapes = [self.tree.axes.shape(mask) for mask in self.factors]
         bounds = self.offsets.tolist()
@@ -191,13 +190,13 @@ class Calibrator:
 
     @property
     def is_possible(self) -> bool:
-        """True where the zeros leave any row, after `run`."""
+        """True if the zeros leave any row possible; valid after `run`."""
         return self.log_partition > LOWEST / 2
 
     def node_table(self, node: int) -> np.ndarray:
         """Returns the joint probabilities of a node's clique.
 
-        Axes are by rank; the next `run` overwrites them.
+        Axes are by rank; the next `run` overwrites the table.
         """
         return self._tables[node]
 
@@ -241,7 +240,7 @@ class Calibrator:
     def _compile_up(self, node: int) -> np.ndarray:
         """Compiles shift, exp, sum and message; returns the sums' buffer.
 
-        The shift is by the maximum over each cell of the separator.
+        Each cell is shifted by the maximum over its separator's cell.
         """
         tree, table, message = self.tree, self._tables[node], self._messages[node]
         clique, separator = tree.cliques[node], tree.separators[node]
@@ -284,7 +283,7 @@ class Calibrator:
     def _compile_sum(self, out: np.ndarray, mask: int, addends: Iterable[tuple[int, np.ndarray]]) -> None:
         """Compiles `out`, the sum of tables over subsets of `mask`.
 
-        The small ones are first added into ones that contain them.
+        Small tables are first added to ones that contain them.
         """
         axes = self.tree.axes
         # Tables by clique, and a place for those that fit without the largest attribute.
@@ -325,7 +324,7 @@ class Calibrator:
     def _compile_projections(self, table: np.ndarray, mask: int, targets: Iterable[tuple[int, np.ndarray]]) -> None:
         """Compiles marginals of a node's table.
 
-        Each is summed out of the smallest table already there.
+        Each is summed out of the smallest table that is there already.
         """
         axes = self.tree.axes
         groups: dict[int, list[np.ndarray]] = {}

@@ -15,7 +15,7 @@ from fedsyn.inference.junction_tree import axes_of, maximal, model_size, pass_co
 
 
 def require_room(domain: Domain, node: InferenceNode) -> None:
-    """Refuses structural zeros that no model of this configuration can honour.
+    """Raises ConfigError for structural zeros that no model may honour.
 
     Raises:
         ConfigError: one sentence that says what to change.
@@ -70,12 +70,12 @@ class Capacity:
 
     @property
     def cliques(self) -> tuple[Clique, ...]:
-        """The maximal measured ones."""
+        """The maximal measured cliques."""
         return tuple(self._cliques)
 
     @property
     def growth(self) -> Growth:
-        """Junction tree of the cliques so far, ready to be extended."""
+        """The junction tree of the cliques so far, ready to be extended."""
         if self._growth is None:
             masks = tuple(self._cliques.values())
             if self._axes.zeros:
@@ -85,13 +85,13 @@ class Capacity:
         return self._growth
 
     def copy(self) -> Capacity:
-        """Another one with the same cliques and bounds, that changes by itself."""
+        """Returns an independent copy with the same cliques and bounds."""
         other = copy.copy(self)
         other._cliques = dict(self._cliques)
         return other
 
     def add(self, cliques: Iterable[Clique]) -> None:
-        """Records measured cliques. Those inside another one cost nothing."""
+        """Records measured cliques; one inside another costs nothing."""
         for clique in cliques:
             mask = self._axes.mask(clique)
             if any(mask & other == mask for other in self._cliques.values()):
@@ -103,16 +103,16 @@ class Capacity:
             self._stale, self._growth = self._growth or self._stale, None
 
     def fits(self, clique: Clique, share: float = 1.0) -> bool:
-        """Tells whether a clique keeps the model within both bounds.
+        """Returns whether a clique keeps the model within both bounds.
 
-        With `share`, the model may fill only this part of them.
+        The model may fill only the part `share` of them.
         """
         return self.growth.fits(self._axes.mask(clique), share * self.max_cells, share * self.max_message_passing_cost)
 
     def take(self, clique: Clique, share: float = 1.0) -> bool:
         """Adds a clique to a plan if there is room for it.
 
-        `test` must say that it may be added, and the tree with it be within both bounds.
+        Both `test` and the tree's own size must allow it. Returns whether it was added.
         """
         if not self.test(share, PLANNED_ATTRIBUTES)(clique):
             return False
@@ -129,11 +129,9 @@ class Capacity:
     def which_fit(self, cliques: Sequence[Clique], share: float = 1.0) -> list[int]:
         """Returns the indices of cliques that could be added next.
 
-        Each is judged on its own.
-
-        As `fits` says, but where more than `MOST_ATTRIBUTES` attributes might have to be triangulated anew: there the
-        tree as it is must have room for the clique, which is carried along it (`Extension`). In a table of so many
-        columns a triangulation per candidate would take minutes a round.
+        Each is judged on its own, as `fits` does, unless more than `MOST_ATTRIBUTES` attributes might have to be
+        triangulated anew. Then the tree as it is must have room for the clique, which is carried along it
+        (`Extension`): in a table of many columns a triangulation per candidate would take minutes a round.
         """
         fits = self.test(share)
         return [i for i, clique in enumerate(cliques) if fits(clique)]
@@ -152,26 +150,26 @@ class Capacity:
         return lambda clique: growth.fits(mask(clique), cells, cost, most)
 
     def pairs(self, cliques: Sequence[Clique]) -> Integers:
-        """Returns the (m, 2) ranks of each pair, the lower first.
+        """Returns the ranks of each pair, the lower first, (m, 2).
 
-        Cliques of another number of attributes have -1.
+        A clique that is no pair has -1 twice.
         """
         rank = self._axes.rank
         return np.array([sorted(map(rank.__getitem__, q)) if len(q) == 2 else (-1, -1) for q in cliques], np.int64)
 
     def lacking(self, pairs: Integers, share: float = 1.0) -> Flags:
-        """Marks the pairs that have no room.
+        """Marks the pairs that have no room, (m,).
 
-        The result is (m,). It concerns those that `PLANNED_ATTRIBUTES` leaves to arithmetic (`pairs`).
+        It can tell only of pairs (as `pairs` gives them) in cores of more than `PLANNED_ATTRIBUTES` attributes.
         """
         return self.growth.lacking(
             pairs, share * self.max_cells, share * self.max_message_passing_cost, PLANNED_ATTRIBUTES
         )
 
     def add_while_fitting(self, cliques: Sequence[Clique]) -> list[int]:
-        """Adds cliques as long as the bounds hold.
+        """Adds each clique that fits beside those added before.
 
-        It adds one after the other, and returns the indices of those that were added.
+        Returns the indices of the added ones.
         """
         added = []
         for i, clique in enumerate(cliques):
@@ -197,11 +195,11 @@ class PlannedTree:
         self._tree, self._cliques, self._pairs, self._share = capacity.copy(), cliques, pairs, share
 
     def take(self, i: int) -> bool:
-        """See `Capacity.take`."""
+        """Takes a candidate if there is room (`Capacity.take`)."""
         return self._tree.take(self._cliques[i], self._share)
 
     def lacking(self, which: Integers) -> Flags:
-        """Marks the candidates that it is known to refuse.
+        """Marks the candidates that are known to be refused.
 
         It marks only those for which this is known at once.
         """

@@ -49,7 +49,7 @@ def consistent(
     total: float | None = None,
     one_way: Sequence[HierarchicalMeasurement] = (),
 ) -> Marginals:
-    """Non-negative marginals that agree, from noisy ones.
+    """Makes noisy marginals non-negative, and agree with each other.
 
     Args:
         domain: all attributes.
@@ -102,7 +102,7 @@ def _equations(
 ) -> dict[str, NormalEquations]:
     """Collects all that is known of each attribute of `one_way`.
 
-    `tables` agree already, so any of them has the others' mean.
+    `tables` agree already, so any of them has the mean of all.
     """
     out: dict[str, NormalEquations] = {}
     for m in sorted(one_way, key=lambda m: (m.attribute, m.sigma, m.values.tobytes())):
@@ -116,7 +116,10 @@ def _equations(
 
 
 def _nearest(equations: NormalEquations, total: float, iterations: int = 500) -> np.ndarray:
-    """The least-squares estimate among non-negative counts with this total: accelerated projected gradients."""
+    """Returns the least-squares estimate among non-negative counts with this total.
+
+    It takes accelerated projected gradient steps.
+    """
     step = 1.0 / equations.largest
     x = np.full(equations.size, total / equations.size)
     ahead, momentum, threshold = x, 1.0, 0.0
@@ -136,9 +139,9 @@ def _nearest(equations: NormalEquations, total: float, iterations: int = 500) ->
 
 
 def agree(tables: Marginals, sigmas: Mapping[Clique, float], total: float) -> None:
-    """Makes marginals agree on shared attributes, in place.
+    """Makes marginals agree on every shared subset, in place.
 
-    They agree on every shared subset, and sum to `total`. See the module's docstring.
+    They also sum to `total`. See the module's docstring.
 
     Each subset's projections are replaced by their precision-weighted average; what a marginal must change is spread
     evenly over the cells that were summed. From small subsets to large ones: a later step keeps what the earlier ones
@@ -164,12 +167,11 @@ def agree(tables: Marginals, sigmas: Mapping[Clique, float], total: float) -> No
 
 
 def norm_sub(values: np.ndarray, total: float) -> np.ndarray:
-    """Returns the nearest non-negative array with a given sum.
+    """Returns the nearest non-negative array with a given sum, in L2.
 
-    Nearest is meant in L2; `total` is at least 0.
-
-    It subtracts one number from every cell and clips at 0 ("norm-sub", Zhang et al. 2021, section 4.2). Any shape;
-    float64 result. An array that is valid already comes back unchanged up to rounding.
+    It subtracts one number from every cell and clips at 0 ("norm-sub", Zhang et al. 2021, section 4.2). The array may
+    have any shape, the result is float64, and `total` is at least 0. An array that is valid already comes back
+    unchanged up to rounding.
     """
     flat = np.asarray(values, dtype=np.float64).ravel()
     return _project(flat, total, 0.0)[0].reshape(np.shape(values))
@@ -178,7 +180,7 @@ def norm_sub(values: np.ndarray, total: float) -> np.ndarray:
 def _project(flat: np.ndarray, total: float, threshold: float) -> tuple[np.ndarray, float]:
     """Projects a flat array as `norm_sub` does.
 
-    Returns the number that it subtracted, too; `threshold` is a guess of that number.
+    It also returns the number that it subtracted; `threshold` is a guess of it.
 
     Newton's method on f(t) = sum(max(x - t, 0)) - total, which is convex, decreasing and piecewise linear: from the
     second step on t rises to the root and reaches it after finitely many steps.
@@ -210,7 +212,7 @@ def _project(flat: np.ndarray, total: float, threshold: float) -> tuple[np.ndarr
 def _subsets(cliques: Sequence[Clique] | Marginals) -> dict[Clique, list[Clique]]:
     """Returns the cliques that hold each subset of attributes.
 
-    Small subsets come first; their names are in the order of the cliques.
+    Small subsets come first; names are in the order of the cliques.
     """
     holders: dict[Clique, list[Clique]] = {}
     for clique in cliques:
@@ -223,7 +225,7 @@ def _subsets(cliques: Sequence[Clique] | Marginals) -> dict[Clique, list[Clique]
 def _levels(tables: Marginals) -> Marginals:
     """Returns the marginals to settle, small ones first.
 
-    These are each attribute, each subset that several marginals share, and the marginals.
+    They are those of each attribute, of each subset that several marginals share, and the marginals themselves.
     """
     return {
         subset: _onto(subset, holders[0], tables[holders[0]]).copy()
@@ -244,14 +246,14 @@ def _onto(subset: Clique, clique: Clique, table: np.ndarray) -> np.ndarray:
 def _along(subset: Clique, clique: Clique, values: np.ndarray) -> np.ndarray:
     """Returns a subset's table, ready to broadcast over a clique.
 
-    It has axes of length one for the clique's other attributes.
+    The clique's other attributes get axes of length one.
     """
     sizes = dict(zip(subset, values.shape, strict=True))
     return values.reshape([sizes.get(name, 1) for name in clique])
 
 
 def _settle(clique: Clique, values: np.ndarray, parts: Marginals, total: float) -> np.ndarray:
-    """A non-negative marginal near `values` whose projections are the settled `parts`."""
+    """Returns a non-negative marginal near `values` with (nearly) these projections."""
     table, threshold = _project(values.ravel(), total, 0.0)
     table = table.reshape(values.shape)
     if not parts:
@@ -272,10 +274,9 @@ def _settle(clique: Clique, values: np.ndarray, parts: Marginals, total: float) 
 def _exact(clique: Clique, table: np.ndarray, ones: Sequence[np.ndarray], total: float) -> np.ndarray:
     """Moves a non-negative table to exact one-way projections.
 
-    It moves by at most twice what it misses, in L1.
-
-    Values with too many records are scaled down, attribute by attribute; what is missing then is added as the product
-    of the missing one-way counts (Altschuler, Weed & Rigollet 2017, Algorithm 2, for any number of axes).
+    It moves by at most twice what it misses, in L1. Values with too many records are scaled down, attribute by
+    attribute; what is missing then is added as the product of the missing one-way counts (Altschuler, Weed & Rigollet
+    2017, Algorithm 2, for any number of axes).
     """
     if total <= 0:
         return np.zeros_like(table)

@@ -1,6 +1,6 @@
 """Fits a model to noisy marginals; the folder's entry point.
 
-Residuals as a fit takes them: with the one-way marginals that were measured beside them.
+A fit takes residuals together with the one-way marginals that were measured beside them.
 
 A fit to noisy residuals alone would move one-way marginals to make room for noise that no table has: a count that noise
 makes negative costs less where its row and column are fuller. Their own measurements, with noise of their own, do not
@@ -55,7 +55,7 @@ class EstimateConfig:
 def estimate_config(node: InferenceNode, iterations: int, *, stop_at_noise_level: bool = False) -> EstimateConfig:
     """Returns the settings of one fit.
 
-    They hold the mechanism's number of iterations, and the configuration's rule to end a fit.
+    The mechanism gives the number of iterations, the configuration may overrule when a fit ends.
     """
     return EstimateConfig(
         iterations,
@@ -73,7 +73,7 @@ def estimate(
     prior: Model | None = None,
     shrinkage: float = 0.0,
 ) -> Model:
-    """The maximum-entropy model that minimises 1/2 sum_i ||(M_i(p) - y_i)/sigma_i||^2.
+    """Returns the maximum-entropy model that minimises 1/2 sum_i ||(M_i(p) - y_i)/sigma_i||^2.
 
     Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019); where the domain has
     structural zeros, over the distributions that put nothing into impossible cells. The measurements' order does not
@@ -156,7 +156,7 @@ def _fitted(
 def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged]:
     """Turns residuals into counts, with as many noises.
 
-    Other measurements stay as they are, and every clique and grouping occurs once.
+    Other measurements stay as they are; every clique and grouping occurs once.
 
     Args:
         axes: of the domain.
@@ -219,15 +219,15 @@ class Compiled:
         self.scale = np.repeat([total / m.sigma / self.unit for m in measured], sizes)
 
     def target(self, values: Iterable[Floats]) -> Floats:
-        """Returns the (m,) counts of every measurement, as probabilities."""
+        """Returns all measurements' counts as probabilities, (m,)."""
         return np.concatenate([np.zeros(0), *(table.ravel() / self.total for table in values)])
 
     def potentials(self, model: Model | None) -> Floats:
-        """Returns a model's (n,) potentials on the calibrator's factors."""
+        """Returns a model's potentials on the calibrator's factors, (n,)."""
         return np.concatenate([np.zeros(0), *(t.ravel() for t in start_potentials(self.domain, self._masks, model))])
 
     def model(self, theta: Floats) -> Model:
-        """Returns the model with these (n,) potentials.
+        """Returns the model with these potentials, (n,).
 
         It shares no memory with the calibrator.
         """
@@ -239,9 +239,8 @@ class Compiled:
 def start_potentials(domain: Domain, masks: Sequence[int], model: Model | None) -> list[np.ndarray]:
     """Returns a model's potentials, carried over to other cliques.
 
-    Each mask has one table with axes by rank, zero where the model has none.
-
-    Each potential goes to the smallest of the masks that contains its clique.
+    Each mask has one table with axes by rank, zero where the model has none. A potential goes to the smallest mask that
+    contains its clique, and is dropped if none does.
     """
     axes = axes_of(domain)
     tables = {mask: np.zeros(axes.shape(mask)) for mask in masks}

@@ -35,8 +35,8 @@ class Extension:
     def between(self) -> Floats:
         """Cells and pass cost on the way between attributes, (2, k, k).
 
-        The least sums along a path from a node with one attribute to a node with the other, without the first node's.
-        Nodes with one attribute are connected, so the least sum is that of the shortest way.
+        They are the least sums along a path from a node with one attribute to a node with the other, without the first
+        node's.
         """
         # Sums of cells and pass costs along the path between any two nodes, parents first.
         weights = np.stack([self.cells, self.passes])
@@ -60,10 +60,9 @@ class Extension:
     def added(self, mask: int) -> tuple[float, float]:
         """Returns the cells and pass cost that carrying attributes adds.
 
-        They are carried until some node holds all of `mask`. The clique's table counts, too.
-
-        Of a pair the cheaper one is carried to the other. Of more, all others go to the nodes of the first, and each
-        node on the way counts as if all of them went through it.
+        They are carried until some node holds all of `mask`. The clique's table counts, too. Of a pair the cheaper
+        attribute is carried to the other. Of more, all others go to the nodes of the first, and each node on the way
+        counts as if all of them went through it.
         """
         ranks = sorted(bits(mask))
         sizes = [self.tree.axes.sizes[rank] for rank in ranks]
@@ -91,8 +90,8 @@ class Extension:
         return np.stack([cells, passes + 2.0 * (float(self.cells.max()) + cells + np.multiply.outer(sizes, sizes))])
 
     def _table(self, added: float, mask: int) -> float:
-        """Returns the cost of the clique's own table.
+        """Returns a bound on the cost of the clique's own table.
 
-        It is twice the cells of its node, which has no more than these.
+        It is twice the cells of the node that holds it.
         """
         return 2.0 * (float(self.cells.max()) + added + self.tree.axes.cells(mask))

@@ -114,7 +114,7 @@ class Component:
 
     @cached_property
     def passes(self) -> tuple[int, ...]:
-        """Part of `pass_cost`, under each order."""
+        """The component's part of `pass_cost`, under each order."""
         return self._of_each(lambda tree: tree_cost(tree, self.measured))
 
     @cached_property
@@ -144,9 +144,9 @@ class Component:
 
     @cached_property
     def guests(self) -> dict[int, list[int]]:
-        """Cliques of eliminated attributes, for each attribute in them.
+        """Maximal cliques of eliminated attributes, for each other attribute in them.
 
-        Each clique stands without the attribute that was eliminated with it.
+        No clique is listed for the attribute with which it was eliminated.
         """
         out: dict[int, list[int]] = {}
         for rank, (clique, _) in self.fringe.items():
@@ -161,7 +161,7 @@ class Component:
     def _of_each(self, compute: Callable[[JunctionTree], Any]) -> tuple[Any, ...]:
         """Applies a function to the tree of each order.
 
-        Where both trees are the same, it is applied once.
+        If both trees are the same, it is applied once.
         """
         first, second = self.trees
         result = compute(first)
@@ -185,9 +185,7 @@ def _largest_neighbours(axes: Axes, cliques: Sequence[int]) -> dict[int, int]:
 
 @dataclass
 class TreeChange:
-    """Cliques of the components that a new clique touches.
-
-    These are the cliques once it has been added.
+    """Cliques of the components that a new clique touches, with it.
 
     Attributes:
         make: the new cliques under an order, and the old ones that stay, as (their cells, the largest, a list of them).
@@ -212,7 +210,7 @@ class TreeChange:
         return unchanged + sum(map(self.axes.cells, added))
 
     def largest(self, order: bool) -> int:
-        """Cells of the largest clique, or more."""
+        """Returns the cells of the largest clique, or more."""
         added, _, largest, _ = self._of(order)
         return max(largest, max(map(self.axes.cells, added), default=1))
 
@@ -263,11 +261,11 @@ class Growth:
                 self.component_of[rank] = component
 
     def holding_any(self, mask: int) -> list[int]:
-        """Returns the measured cliques that lie in a component."""
+        """Returns the measured cliques that touch these attributes."""
         return list(dict.fromkeys(m for rank in bits(mask) for m in self.holding[rank]))
 
     def _reached(self, start: int) -> int:
-        """Returns the attributes that measured cliques connect with some."""
+        """Returns the attributes that measured cliques connect with `start`."""
         reached, front = start, start
         while front:
             for rank in bits(front):
@@ -286,19 +284,19 @@ class Growth:
         return tuple(sum(c.passes[order] for c in self.components) for order in ORDERS)
 
     def within(self, max_cells: float, max_pass: float) -> bool:
-        """Tells whether the tree as it is respects both bounds."""
+        """Returns whether the tree as it is respects both bounds."""
         cells = min(self.cells)
         fewest = min(passes for size, passes in zip(self.cells, self.passes, strict=True) if size == cells)
         return cells <= max_cells and fewest <= max_pass
 
     def holds(self, mask: int) -> bool:
-        """Tells whether a measured clique contains this one."""
+        """Returns whether a measured clique contains this one."""
         return any(mask & m == mask for m in self.holding[(mask & -mask).bit_length() - 1]) if mask else True
 
     # What fits --------------------------------------------------------------------------------------------------------
 
     def fits(self, mask: int, max_cells: float, max_pass: float, most: int | None = None) -> bool:
-        """Tells whether one more clique keeps the tree within bounds.
+        """Returns whether one more clique keeps the tree within bounds.
 
         Args:
             mask: the clique.
@@ -353,12 +351,10 @@ class Growth:
         return out
 
     def _joined(self, mask: int, touched: Sequence[Component]) -> TreeChange | None:
-        """Returns the change where nothing is triangulated anew.
+        """Returns the change if nothing need be triangulated anew, else None.
 
-        The clique joins parts of components that are cliques already.
-
-        Two graphs glued along a clique keep their triangulations, as long as at most one of them has a core: what
-        hangs on that core is simplicial. None where this does not apply.
+        The clique then joins parts of components that are cliques already. Two graphs glued along a clique keep their
+        triangulations, as long as at most one of them has a core: what hangs on that core is simplicial.
         """
         parts = [mask & c.mask for c in touched]
         if sum(c.core != 0 for c in touched) > 1 or not all(is_clique(self.adjacency, part) for part in parts):
@@ -377,9 +373,9 @@ class Growth:
         )
 
     def _is_over(self, mask: int, touched: Sequence[Component], max_pass: float) -> bool:
-        """Tells whether joining components certainly exceeds `max_pass`.
+        """Returns whether joining components certainly exceeds `max_pass`.
 
-        No bound on the cost of a pass is within it, under either order.
+        If it does, no bound on the cost of a pass is within it, under either order.
 
         `_bound` is at least this, and so is the coarser one of `_within`: no answer is yes before the extended tree's.
         """
@@ -390,9 +386,9 @@ class Growth:
         )
 
     def _bound(self, mask: int, touched: Sequence[Component], order: bool) -> int:
-        """Bounds the cost of a pass in joined components.
+        """Returns a bound on the cost of a pass in joined components.
 
-        A node's parent is one of its neighbours.
+        It uses that a node's parent is one of its neighbours.
         """
         cells, parent, more = self.axes.cells(mask), 0, 0
         for component in touched:
@@ -447,7 +443,7 @@ class Growth:
 
     @staticmethod
     def _absorbed(clique: int, around: int, touched: Sequence[Component]) -> bool:
-        """Tells whether an unchanged attribute's clique contains this one."""
+        """Returns whether an unchanged attribute's clique contains this one."""
         low = (clique & -clique).bit_length() - 1
         return any(
             clique & other == clique and other & ~around
@@ -464,11 +460,10 @@ class Growth:
         max_pass: float,
         exactly: bool,
     ) -> bool | None:
-        """Tells whether the changed tree respects both bounds.
+        """Returns whether the changed tree respects both bounds.
 
-        The answer is None where bounds on the cost do not tell and the tree is not built.
-
-        The cost is bounded first. It is computed only if the bounds do not tell, and if `exactly`.
+        The cost is bounded first; it is computed only if the bounds do not tell, and if `exactly`. Otherwise the answer
+        is then None.
         """
         # Cells and pass costs of the components that the clique does not touch.
         cells = [self.cells[order] - sum(c.cells[order] for c in touched) for order in ORDERS]
@@ -513,7 +508,7 @@ class Growth:
     def _listed(self, touched: Sequence[Component], change: TreeChange, order: bool) -> list[int]:
         """Returns all cliques of the changed tree, listed as `triangulate` does.
 
-        It compares the lists of equally large trees.
+        It compares the lists of equally large trees. The list is empty if both orders give the same.
         """
         if change.same and all(not c.core for c in self.components if c not in touched):
             return []
@@ -521,9 +516,9 @@ class Growth:
         return maximal([*others, *change.cliques(order)])
 
     def _extended_fits(self, mask: int, touched: Sequence[Component], max_cells: float, max_pass: float) -> bool:
-        """Tells whether the extended tree respects both bounds.
+        """Returns whether the extended tree respects both bounds.
 
-        That is the tree as it is, with attributes carried along it and components joined by the clique.
+        It is the tree as it is, with attributes carried along it and components joined by the clique.
         """
         # Carry the clique's attributes along each component's tree.
         order = self.cells[1] < self.cells[0]

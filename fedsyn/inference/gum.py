@@ -74,7 +74,7 @@ def synthesize(
     start: np.ndarray | None = None,
     one_way: Sequence[HierarchicalMeasurement] = (),
 ) -> np.ndarray:
-    """Rows whose marginals follow the measurements: `consistent`, then `fit_rows`.
+    """Makes rows whose marginals follow measurements: `consistent`, then `fit_rows`.
 
     Args:
         domain: all attributes. One that no measurement names is uniform and independent.
@@ -107,7 +107,7 @@ def fit_rows(
 ) -> np.ndarray:
     """Fits rows to non-negative marginals that agree.
 
-    See `consistent`; they may be of any scale. The rest as `synthesize`.
+    They come from `consistent`, and may be of any scale; all else is as in `synthesize`.
     """
     if rows < 0:
         raise ValueError("the number of rows must not be negative")
@@ -136,9 +136,8 @@ def fit_rows(
 def _scaled(domain: Domain, marginals: Mapping[Clique, np.ndarray], rows: int) -> dict[Axes, np.ndarray]:
     """Scales marginals to the number of rows, by domain columns.
 
-    Columns ascend; a marginal that holds nothing becomes uniform.
-
-    Impossible cells become 0, whatever noise and consistency left there.
+    Columns ascend, and a marginal that holds nothing becomes uniform. Impossible cells become 0, whatever noise and
+    consistency left there.
     """
     out = {}
     for clique, values in marginals.items():
@@ -155,7 +154,7 @@ def _scaled(domain: Domain, marginals: Mapping[Clique, np.ndarray], rows: int) -
 def _one_way(domain: Domain, targets: Mapping[Axes, np.ndarray], rows: int) -> list[np.ndarray]:
     """Returns every attribute's one-way marginal.
 
-    One that was measured itself comes before that of a larger clique; without any it is uniform.
+    Its own comes before that of a larger clique; without any it is uniform.
     """
     ones = [np.full(size, rows / size) for size in domain.shape]
     for axes in sorted(targets, key=lambda a: (-len(a), a)):
@@ -165,7 +164,7 @@ def _one_way(domain: Domain, targets: Mapping[Axes, np.ndarray], rows: int) -> l
 
 
 def _maximal(targets: Mapping[Axes, np.ndarray]) -> dict[Axes, np.ndarray]:
-    """The marginals of at least two attributes that no other one contains."""
+    """Returns the marginals of several attributes that no other one contains."""
     wide = {axes: table for axes, table in targets.items() if len(axes) > 1}
     holding = {axis: [set(axes) for axes in wide if axis in axes] for axis in {axis for axes in wide for axis in axes}}
     return {axes: table for axes, table in wide.items() if not any(set(axes) < other for other in holding[axes[0]])}
@@ -192,7 +191,7 @@ class _Peeled:
 def _peel(core: dict[Axes, np.ndarray], zeros: Zeros = ()) -> _Peeled:
     """Removes attributes that are in one marginal only.
 
-    All zeros of such an attribute are inside that marginal. It goes on until none is left.
+    All zeros of such an attribute must be inside that marginal. It goes on until none is left.
     """
     core, barred = dict(core), dict[int, np.ndarray]()
     taken: list[tuple[int, Axes]] = []
@@ -222,7 +221,10 @@ def _peel(core: dict[Axes, np.ndarray], zeros: Zeros = ()) -> _Peeled:
 
 
 def _connected(core: Iterable[Axes]) -> dict[int, list[int]]:
-    """For each attribute, those that the marginals connect it with, itself included."""
+    """Returns, for each attribute, those that the marginals connect it with.
+
+    The attribute itself is among them.
+    """
     groups: dict[int, set[int]] = {}
     for axes in core:
         joined = set(axes).union(*(groups.get(axis, set()) for axis in axes))
@@ -237,7 +239,7 @@ def _connected(core: Iterable[Axes]) -> dict[int, list[int]]:
 def _updated(
     table: np.ndarray, core: Mapping[Axes, np.ndarray], zeros: Zeros, rng: np.random.Generator, config: GumConfig
 ) -> np.ndarray:
-    """The (d, rows) table after all iterations."""
+    """Returns the table after all iterations, (d, rows)."""
     connected = _connected([*core, *(axes for axes, _ in zeros)])
     marginals = list(core.items())
     alpha = 1.0
@@ -261,10 +263,10 @@ def update(
     rng: np.random.Generator,
     zeros: Zeros = (),
 ) -> int:
-    """Moves a table towards one marginal, in place.
+    """Moves a table towards one marginal; returns how many rows were changed.
 
-    It returns how many rows were to be changed. Possible rows stay possible: a copy takes all attributes that zeros
-    connect, and a replacement that would make its row impossible becomes a copy, or is not made beside an empty cell.
+    It works in place. Possible rows stay possible: a copy takes all attributes that zeros connect, and a replacement
+    that would make its row impossible becomes a copy, or is not made beside an empty cell.
 
     Args:
         table: (d, n) codes in random order of the rows.
@@ -314,9 +316,9 @@ def update(
 
 
 def _cells(table: np.ndarray, axes: Axes, shape: Sequence[int], dtype: type[np.integer]) -> np.ndarray:
-    """Returns the (n,) flat cell of each row.
+    """Returns the flat cell of each row in a marginal, (n,).
 
-    Cells are those of the marginal over `axes`, which has this shape.
+    The marginal is over `axes`, and has this shape.
     """
     index = np.zeros(table.shape[1], dtype=dtype)
     for axis, size in zip(axes, shape, strict=True):
@@ -341,16 +343,16 @@ def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.
 def _rows_by_cell(cell: np.ndarray, marked: np.ndarray, have: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of some cells, and where each cell begins.
 
-    They come cell after cell, and each in its order.
+    They come cell after cell, and inside a cell in their order.
     """
     rows = np.flatnonzero(marked[cell])
     return rows[np.argsort(cell[rows], kind="stable")], np.cumsum(np.where(marked, have, 0)) - have
 
 
 def _free(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Returns the first `wanted[c]` rows of each cell c.
+    """Returns the first `wanted[c]` rows of each cell c, shuffled.
 
-    A cell with fewer gives all of them. The order is random.
+    A cell with fewer rows gives all of them.
     """
     some = np.flatnonzero(wanted)
     rows, starts = _rows_by_cell(cell, wanted > 0, have)
@@ -360,7 +362,7 @@ def _free(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.random
 
 
 def _one_of(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A random row of each wanted cell; none of them is empty."""
+    """Returns a random row of each wanted cell, none of them empty."""
     marked = np.zeros(len(have), dtype=bool)
     marked[wanted] = True
     rows, starts = _rows_by_cell(cell, marked, have)
@@ -381,7 +383,7 @@ def started(
     late: set[int],
     start: np.ndarray | None,
 ) -> np.ndarray:
-    """Returns (d, rows) codes to begin with.
+    """Returns codes to begin with, (d, rows).
 
     Args:
         domain: all attributes.
@@ -420,18 +422,18 @@ def started(
 
 
 def zeros_of(domain: Domain) -> Zeros:
-    """The domain's zeros by columns."""
+    """Returns the domain's zeros by columns."""
     return tuple((domain.axes(clique), cells) for clique, cells in domain.zeros)
 
 
 def without_zeros(domain: Domain, clique: Clique, table: np.ndarray) -> np.ndarray:
-    """A marginal with nothing in impossible cells."""
+    """Returns a marginal with nothing in impossible cells."""
     impossible = domain.impossible(clique)
     return table if impossible is None else np.where(impossible, 0.0, table)
 
 
 def impossible_of(zeros: Sequence[tuple[Axes, Flags]], wanted: Axes, shape: tuple[int, ...], axes: Axes) -> np.ndarray:
-    """The cells over `wanted` that zeros on subsets of it rule out.
+    """Returns the cells over `wanted` that zeros on its subsets rule out.
 
     Args:
         zeros: some.
@@ -448,7 +450,7 @@ def impossible_of(zeros: Sequence[tuple[Axes, Flags]], wanted: Axes, shape: tupl
 
 
 def possible_weights(weights: np.ndarray, barred: np.ndarray) -> np.ndarray:
-    """Returns (groups, v) weights without those of impossible values.
+    """Returns weights without those of impossible values, (groups, v).
 
     A group that this leaves without any weighs all possible values alike.
     """
@@ -461,9 +463,9 @@ def possible_weights(weights: np.ndarray, barred: np.ndarray) -> np.ndarray:
 def stays_possible(
     table: np.ndarray, rows: np.ndarray, axes: Axes, values: Sequence[np.ndarray], zeros: Zeros
 ) -> np.ndarray:
-    """Marks rows that would stay possible with other values.
+    """Marks rows that would stay possible with other values, (m,).
 
-    The marks are (m,), of rows of a (d, n) table that get these values of some attributes.
+    They are rows of a (d, n) table that would get these values of some attributes.
 
     Args:
         table: codes.
@@ -483,9 +485,9 @@ def stays_possible(
 def _allowed(
     domain: Domain, core: Mapping[Axes, np.ndarray], ones: Sequence[np.ndarray], rng: np.random.Generator, rows: int
 ) -> np.ndarray:
-    """Returns (rows, d) rows that the zeros allow.
+    """Returns rows that the zeros allow, (rows, d).
 
-    They are drawn from a model of the one-way marginals, and of the forest's pairs as far as they fit beside zeros.
+    They are drawn from a model of the one-way marginals, and of those of the forest's pairs that fit beside the zeros.
     """
     names = domain.attributes
     edges = [(b, a) for a, b in forest(core).items() if b is not None]
@@ -517,7 +519,7 @@ def marginal_of(table: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:
 
 
 def projected(targets: Mapping[Axes, np.ndarray], wanted: Axes) -> np.ndarray:
-    """Returns the projection of the smallest marginal that holds it.
+    """Returns the projection onto `wanted` of the smallest marginal with it.
 
     Its axes are in the order of `wanted`.
     """
@@ -528,7 +530,7 @@ def projected(targets: Mapping[Axes, np.ndarray], wanted: Axes) -> np.ndarray:
 def forest(core: Mapping[Axes, np.ndarray]) -> dict[int, int | None]:
     """Returns the spanning forest of most mutual information.
 
-    It maps each attribute to its parent (None for roots), parents first.
+    It maps each attribute to its parent (None: a root), parents first.
     """
     # Pairs by mutual information, and the tree that each attribute is in (Kruskal).
     information = {pair: _information(projected(core, pair)) for axes in core for pair in combinations(axes, 2)}
@@ -558,9 +560,9 @@ def forest(core: Mapping[Axes, np.ndarray]) -> dict[int, int | None]:
 
 
 def _information(pair: np.ndarray) -> float:
-    """Returns the mutual information of a pair, in nats.
+    """Returns the mutual information of a two-way marginal, in nats.
 
-    It is that of its two-way marginal, and 0 for an empty one.
+    It is 0 for an empty one.
     """
     mass = float(pair.sum())
     if mass <= 0:
@@ -572,7 +574,7 @@ def _information(pair: np.ndarray) -> float:
 
 
 def _resized(domain: Domain, start: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """Returns (rows, d) codes to start from.
+    """Returns codes to start from, (rows, d).
 
     They are the given codes, cut or repeated at random to the number of rows.
     """

@@ -26,7 +26,7 @@ _KEPT = 1 << 15
 
 @lru_cache(maxsize=_KEPT)
 def bits(mask: int) -> tuple[int, ...]:
-    """Positions of the set bits, ascending."""
+    """Returns positions of the set bits, ascending."""
     out = []
     while mask:
         low = mask & -mask
@@ -83,19 +83,19 @@ class Axes:
         return self.mask(name for name, _ in self.domain.hidden)
 
     def mask(self, clique: Iterable[str]) -> int:
-        """Bit mask of a clique; KeyError for an unknown attribute."""
+        """Returns the bit mask of a clique; KeyError for an unknown attribute."""
         out = 0
         for name in clique:
             out |= 1 << self.rank[name]
         return out
 
     def clique(self, mask: int) -> Clique:
-        """The clique of a mask, in domain order."""
+        """Returns the clique of a mask, in domain order."""
         names = self.domain.names
         return tuple(names[column] for column in sorted(self.order[rank] for rank in bits(mask)))
 
     def by_rank(self, mask: int) -> Clique:
-        """The clique of a mask in the order of its tables' axes."""
+        """Returns the clique of a mask, in its tables' order."""
         return tuple(self.domain.names[self.order[rank]] for rank in bits(mask))
 
     @cached_property
@@ -122,7 +122,7 @@ def axes_of(domain: Domain) -> Axes:
 def maximal(masks: Iterable[int]) -> list[int]:
     """Returns the masks that no other mask contains.
 
-    The order is fixed, larger ones first, and none is repeated.
+    None is repeated. Their order is fixed, larger ones first.
     """
     out: list[int] = []
     holding: dict[int, list[int]] = {}  # whatever contains a mask has its lowest bit, too
@@ -139,7 +139,7 @@ def maximal(masks: Iterable[int]) -> list[int]:
 def adjacency_of(count: int, masks: Iterable[int]) -> list[int]:
     """Returns the neighbours of each rank in the cliques' graph.
 
-    It joins the attributes of each mask.
+    The graph joins the attributes of each mask.
     """
     adjacency = [0] * count
     for mask in masks:
@@ -149,7 +149,7 @@ def adjacency_of(count: int, masks: Iterable[int]) -> list[int]:
 
 
 def is_clique(adjacency: Sequence[int], mask: int) -> bool:
-    """Tells whether every two vertices of a mask are neighbours."""
+    """Returns whether every two vertices of a mask are neighbours."""
     return all(not mask & ~(1 << rank) & ~adjacency[rank] for rank in bits(mask))
 
 
@@ -162,7 +162,7 @@ def _remove(adjacency: list[int], rank: int) -> None:
 def eliminate_simplicial(adjacency: list[int], alive: int, queue: int | None = None) -> tuple[dict[int, int], int]:
     """Removes every vertex whose neighbours already form a clique.
 
-    It adds no fill, so no heuristic can do better.
+    This adds no fill, so no heuristic can do better.
 
     Args:
         adjacency: neighbours of each rank.
@@ -242,7 +242,7 @@ def eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bo
 
 
 def _fill(adjacency: list[int], rank: int) -> int:
-    """Edges that eliminating a vertex would add, each counted from both ends."""
+    """Counts edges that eliminating a vertex would add, from both ends."""
     neighbours, missing = adjacency[rank], 0
     for other in bits(neighbours):
         missing += (neighbours & ~adjacency[other]).bit_count() - 1  # none is a neighbour of its own
@@ -268,10 +268,9 @@ def _triangulate(axes: Axes, masks: tuple[int, ...]) -> tuple[int, ...]:
 def triangulate(axes: Axes, masks: Iterable[int]) -> tuple[int, ...]:
     """Returns the maximal cliques of a triangulation.
 
-    The graph is that of the cliques over the WHOLE domain.
-
-    Simplicial attributes go first, then the better (fewer cells in total) of two greedy elimination orders. An
-    attribute in no clique becomes a clique of its own. The result does not depend on the order of `masks`.
+    The graph is that of the cliques over the WHOLE domain. Simplicial attributes go first, then the better (fewer cells
+    in total) of two greedy elimination orders. An attribute in no clique becomes a clique of its own. The result does
+    not depend on the order of `masks`.
     """
     return _triangulate(axes, tuple(maximal(masks)))
 
@@ -287,9 +286,7 @@ HERE, ELSEWHERE = -1, -2
 
 @dataclass(frozen=True)
 class JunctionTree:
-    """A rooted junction forest over the whole domain.
-
-    Each connected component has one tree.
+    """A rooted junction forest over the whole domain: one tree per component.
 
     Attributes:
         axes: names and cardinalities of the ranks.
@@ -316,9 +313,9 @@ class JunctionTree:
         return tuple(self.axes.cells(mask) for mask in self.cliques)
 
     def containing(self, mask: int) -> int:
-        """Returns the smallest node whose clique contains `mask`.
+        """Returns the node of fewest cells whose clique contains `mask`.
 
-        That is the one with the fewest cells; -1 where none contains it.
+        The result is -1 if none does.
         """
         best = -1
         for node in self.holding[(mask & -mask).bit_length() - 1] if mask else range(len(self.cliques)):
@@ -328,7 +325,7 @@ class JunctionTree:
 
     @cached_property
     def holding(self) -> tuple[tuple[int, ...], ...]:
-        """The nodes that each rank is in, ascending."""
+        """Nodes that each rank is in, ascending."""
         out: list[list[int]] = [[] for _ in self.axes.sizes]
         for node, mask in enumerate(self.cliques):
             for rank in bits(mask):
@@ -337,7 +334,7 @@ class JunctionTree:
 
     @cached_property
     def root_of(self) -> tuple[int, ...]:
-        """For each node the root of its component."""
+        """The root of each node's component."""
         root: list[int] = []
         for node, parent in enumerate(self.parents):
             root.append(node if parent < 0 else root[parent])
@@ -345,7 +342,7 @@ class JunctionTree:
 
     @cached_property
     def roots(self) -> tuple[int, ...]:
-        """For each rank the root of its component."""
+        """The root of each rank's component."""
         return tuple(self.root_of[nodes[0]] for nodes in self.holding)
 
     @cached_property
@@ -405,7 +402,7 @@ class JunctionTree:
 def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
     """Links cliques into a maximum spanning forest (Prim).
 
-    The weight of a link is the number of shared attributes. Roots are the largest cliques.
+    A link weighs as much as attributes are shared. Roots are the largest cliques.
     """
     ordered = sorted(cliques, key=lambda mask: (-axes.cells(mask), mask))
     # The nodes that hold each attribute: only they can share it with another clique.
@@ -446,16 +443,15 @@ _build = lru_cache(maxsize=256)(connect)
 
 
 def build_tree(axes: Axes, masks: Iterable[int]) -> JunctionTree:
-    """Junction tree in which every mask is inside some node."""
+    """Returns a junction tree in which every mask is inside some node."""
     return _build(axes, triangulate(axes, masks))
 
 
 def model_size(domain: Domain, cliques: Sequence[Clique]) -> int:
     """Returns the cells of a model's junction tree.
 
-    All cliques of the tree count, for a model with these cliques.
-
-    Unmeasured attributes are included, and the cliques of the domain's structural zeros.
+    The model has these cliques. All cliques of the tree count, those of unmeasured attributes and of the domain's
+    structural zeros included.
     """
     axes = axes_of(domain)
     return sum(axes.cells(mask) for mask in triangulate(axes, [*map(axes.mask, cliques), *axes.zeros]))
@@ -464,7 +460,7 @@ def model_size(domain: Domain, cliques: Sequence[Clique]) -> int:
 def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
     """Returns how many tables a pass handles at each node.
 
-    It adds and sums out those of separators and of measured cliques.
+    They are those of separators and of measured cliques, added and summed out.
     """
     tables = [0] * len(tree.cliques)
     for mask in measured:
@@ -476,9 +472,9 @@ def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
 
 
 def table_cells(tree: JunctionTree, measured: Iterable[int]) -> int:
-    """Returns the cells of the nodes of measured cliques' tables.
+    """Returns the cells of the nodes that measured cliques lie at.
 
-    Each table lies at the smallest node that holds it.
+    Each lies at the smallest node that holds it.
     """
     cells, cliques, holding = tree.cells, tree.cliques, [list[int]() for _ in tree.axes.sizes]
     smallest_first = sorted(range(len(cells)), key=cells.__getitem__)
@@ -506,7 +502,7 @@ def tree_cost(tree: JunctionTree, measured: Iterable[int]) -> int:
 def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
     """Returns the cells that one calibration pass touches.
 
-    The model has these cliques. The number is about proportional to the time of a pass.
+    The model has these cliques. The time of a pass is about proportional.
 
     Each tree clique is read or written a fixed number of times, and twice more (to add a table, to sum it out) for
     each separator and each maximal measured clique that it holds.

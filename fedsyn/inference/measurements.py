@@ -66,7 +66,7 @@ class Measurement:
         return dimensions(np.shape(self.values)) if self.beyond else int(np.size(self.values))
 
     def of_cells(self, table: Floats) -> Floats:
-        """Returns the (k,) values that a marginal has where this measures.
+        """Returns what this would measure of a marginal, without noise, (k,).
 
         The marginal is that of the clique, in its shape or flat.
         """
@@ -104,11 +104,9 @@ class Merged:
 def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
     """Merges measurements of one clique, grouping and kind.
 
-    The result is sorted by clique, with the same bits for every order of the input.
-
-    Measurements of a clique with its attributes permuted count as the same clique. They are
-    added in the order of (sigma, values as bytes). Impossible cells (`Domain.impossible`) become 0, but of residuals:
-    that is public, and exact, whatever noise was measured there.
+    The result is sorted by clique, with the same bits for every order of the input: measurements are added in the order
+    of (sigma, values as bytes). Permuted attributes make no other clique. Impossible cells (`Domain.impossible`) become
+    0, unless of residuals: that is public, and exact, whatever noise was measured there.
 
     Raises:
         ValueError: wrong shape, a value that is not finite, a sigma that is not positive and finite, or a residual of
@@ -148,7 +146,7 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
 def impossible(axes: Axes, mask: int, index: Integers | None, shape: tuple[int, ...]) -> Flags | None:
     """Marks the values that structural zeros rule out.
 
-    A group is ruled out if all of its cells are. The result is None where no cell of the clique is.
+    A group is ruled out if all of its cells are. The result is None if no zeros concern the clique.
     """
     cells = axes.impossible(mask)
     if cells is None or index is None:
@@ -159,7 +157,7 @@ def impossible(axes: Axes, mask: int, index: Integers | None, shape: tuple[int, 
 def _by_rank(axes: Axes, measurement: Measurement) -> tuple[np.ndarray, list[Codes] | None]:
     """Returns values and groups with axes by rank.
 
-    There are no groups where each value is its own.
+    Groups are None if each value is its own.
     """
     clique = tuple(measurement.clique)
     if measurement.beyond and len(clique) < 2:
@@ -200,12 +198,10 @@ def _merge_one(mask: int, group: list[tuple[float, np.ndarray]], known: int) -> 
 
 
 def least_variance_total(merged: Iterable[Merged]) -> float:
-    """Returns the least-variance unbiased number of records.
+    """Returns the least-variance unbiased number of records, at least 1.
 
-    It is at least 1, and 1 where nothing was measured.
-
-    Each clique's possible cells sum to the total with variance cells * sigma^2. As in Private-PGM (McKenna et al.
-    2021). Residuals sum to 0 and say nothing of it.
+    It is 1 if nothing was measured. Each clique's possible cells sum to the total with variance cells * sigma^2, as in
+    Private-PGM (McKenna et al. 2021). Residuals sum to 0 and say nothing of it.
     """
     sums, variances = [], []
     for measurement in (m for m in merged if not m.beyond):
@@ -244,7 +240,7 @@ class MeasuredGrid:
 
     @classmethod
     def of(cls, axes: Axes, one: Merged) -> MeasuredGrid:
-        """Merges measurements whose groups are a product of groups of values."""
+        """Returns the grid of measurements whose groups are a product of groups."""
         shape = axes.shape(one.mask)
         if one.index is None:
             return cls(axes, one.mask, tuple(np.arange(size) for size in shape), True, one.sigma, one.beyond)
@@ -271,7 +267,7 @@ class MeasuredGrid:
     def across(self, values: Floats, ranks: Sequence[int]) -> Floats:
         """Returns a table of some ranks, ready to broadcast.
 
-        The ranks keep their order; the others get axes of length one.
+        Its ranks keep their order; the others get axes of length one.
         """
         wanted = set(ranks)
         lengths = iter(values.shape)
@@ -284,12 +280,12 @@ class MeasuredGrid:
         return out
 
     def of_values(self, rank: int, values: Floats) -> Floats:
-        """Sums of one attribute's values in this grid's groups."""
+        """Sums one attribute's values in this grid's groups."""
         groups = self.groups[self.axis_of(rank)]
         return np.bincount(groups, values, int(groups.max()) + 1).astype(np.float64)
 
     def counted(self, codes: Codes) -> Floats:
-        """Counts of rows, (n, d) codes in domain order."""
+        """Counts rows, (n, d) codes in domain order."""
         columns = [
             groups[codes[:, self.axes.order[rank]]] for rank, groups in zip(self.ranks, self.groups, strict=True)
         ]
@@ -297,7 +293,7 @@ class MeasuredGrid:
         return np.bincount(cells, minlength=math.prod(self.shape)).astype(np.float64).reshape(self.shape)
 
     def projected(self, table: Floats) -> Floats:
-        """A marginal of the clique, axes by rank, on this grid."""
+        """Projects the clique's marginal, axes by rank, onto this grid."""
         if not self.is_fine:
             for axis, groups in enumerate(self.groups):
                 sums = np.zeros((self.shape[axis], *np.delete(table.shape, axis)))
@@ -306,12 +302,12 @@ class MeasuredGrid:
         return table
 
     def measurement(self, values: Floats) -> Measurement:
-        """These values as a measurement."""
+        """Returns these values as a measurement."""
         return Measurement(self.clique, values, self.sigma, groups=None if self.is_fine else self.groups)
 
 
 def varying(table: Floats) -> Floats:
-    """The part of a table that sums to zero along every axis."""
+    """Returns the part that sums to zero along every axis."""
     for axis in range(table.ndim):
         table = table - table.mean(axis=axis, keepdims=True)
     return table
@@ -341,9 +337,9 @@ class LeastSquares:
         self._solved = {rank: self._solver(rank) for rank in self._one_way}
 
     def one_way(self, values: Sequence[Floats], total: float) -> dict[int, Floats]:
-        """Returns least-squares counts of each attribute's values.
+        """Returns least-squares counts of each attribute's values, by rank.
 
-        They are counts by rank, which sum to `total` and may be negative.
+        They sum to `total` and may be negative.
         """
         out = {}
         for rank, sources in self._one_way.items():
@@ -362,7 +358,7 @@ class LeastSquares:
     def tables(self, values: Sequence[Floats], total: float) -> tuple[list[Floats], dict[int, Floats]]:
         """Returns least-squares tables on every grid, and `one_way`.
 
-        They agree with each other and with `total`.
+        All agree with each other and with `total`.
 
         Args:
             values: as measured, on each grid.
@@ -392,7 +388,7 @@ class LeastSquares:
     def _solver(self, rank: int) -> Floats:
         """Returns the diagonal of an attribute's normal equations.
 
-        Where groups were counted, it is the inverse with the total's constraint.
+        If groups were counted, it returns their inverse with the total's constraint instead.
         """
         sources = self._one_way[rank]
         size = self.grids[sources[0][0]].axes.sizes[rank]
@@ -410,7 +406,7 @@ class LeastSquares:
 
 
 def _key(grid: MeasuredGrid, part: tuple[int, ...]) -> tuple[bytes, ...]:
-    """An effect on its groups."""
+    """Returns the key of an effect: its attributes and their groups."""
     groups = (grid.groups[grid.axis_of(rank)].tobytes() for rank in part)
     return (repr(part).encode(), *groups)
 
@@ -437,7 +433,7 @@ class Evidence:
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Returns arrays for an npz file.
 
-        They are `evidence` (uint8, JSON), then all `values` and all `groups` (uint32), one after the other.
+        They are `evidence` (uint8, JSON), and all `values` and all `groups` (uint32) one after the other.
         """
         head = {
             "format": _FORMAT,

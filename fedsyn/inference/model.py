@@ -143,7 +143,7 @@ class Model:
     def rank_potentials(self) -> dict[int, np.ndarray]:
         """Returns the log potentials by mask, axes by rank.
 
-        Engines hand them on like this. They must not be written to.
+        Engines hand them on in this form. They must not be written to.
         """
         return dict(self._tables)
 
@@ -178,7 +178,7 @@ class Model:
     # ------------------------------------------------------------------ answers
 
     def project(self, clique: Sequence[str]) -> np.ndarray:
-        """Marginal over any clique, in counts.
+        """Returns the marginal over any clique, in counts.
 
         Args:
             clique: distinct attributes, in any order; () gives the total.
@@ -200,9 +200,7 @@ class Model:
         return marginal
 
     def project_many(self, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
-        """Projects onto each clique.
-
-        Messages and sums that several of them need are computed once.
+        """Projects onto each clique; what several need is computed once.
 
         Two attributes that no potential connects are independent: the product of their own marginals.
         """
@@ -221,10 +219,10 @@ class Model:
         return out
 
     def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
-        """Probabilities of some cells of a clique.
+        """Returns probabilities of some cells of a clique.
 
-        Forms the whole marginal only where that is cheaper; a clique across the tree costs, per cell, the cells of the
-        separators on the way.
+        It forms the whole marginal only where that is cheaper; a clique across the tree costs, per cell, the cells of
+        the separators on the way.
 
         Args:
             clique: distinct attributes.
@@ -242,10 +240,10 @@ class Model:
         return self._query().at(mask, columns)
 
     def log_likelihood(self, codes: np.ndarray) -> np.ndarray:
-        """Natural-log probability of each row.
+        """Returns the natural-log probability of each row.
 
-        By potentials, not by ratios of marginals: a row that the model holds nearly impossible gets its (very negative)
-        value and never 0/0. A row in an impossible cell gets -inf.
+        It adds potentials and forms no ratios of marginals: a row that the model holds nearly impossible gets its (very
+        negative) value and never 0/0. A row in an impossible cell gets -inf.
 
         Args:
             codes: (n, d) integers, columns in domain order.
@@ -259,9 +257,9 @@ class Model:
         return np.concatenate(parts)
 
     def log_odds(self, codes: np.ndarray, attribute: str, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """Returns the log odds of rows between two values.
+        """Returns the log odds of rows between two values of an attribute.
 
-        They say how much likelier rows are with one value of an attribute than with another, all others as they are.
+        All other values stay as they are.
 
         Args:
             codes: (n, d) integers, columns in domain order.
@@ -302,7 +300,7 @@ class Model:
         return out
 
     def sample(self, n: int, rng: RandomSource, *, independent: bool = False) -> np.ndarray:
-        """Synthetic rows whose marginals follow the model's up to rounding.
+        """Draws synthetic rows whose marginals follow the model's up to rounding.
 
         Args:
             n: number of rows.
@@ -335,7 +333,7 @@ class Model:
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> Model:
         """Returns the exact conditional distribution for allowed values.
 
-        The condition is that each named attribute has one of its allowed values.
+        Each named attribute has one of its allowed values.
 
         >>> domain = Domain(("ward", "smoker"), (2, 2))
         >>> model = Model(domain, {("ward", "smoker"): np.log([[8.0, 2.0], [5.0, 5.0]])}, 20.0)
@@ -373,7 +371,7 @@ class Model:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns arrays for an npz file or a message.
 
-        They are `model` (uint8, JSON) and `potentials` (float64), without `info`.
+        They are `model` (uint8, JSON) and `potentials` (float64); `info` is left out.
         """
         axes = axes_of(self.domain)
         head: dict[str, Any] = {
@@ -420,7 +418,7 @@ class Model:
 
 
 def packed_head(domain: Domain, total: float, format_: int | str, **more: Any) -> np.ndarray:
-    """Returns the head of a model's arrays: (n,) uint8, JSON.
+    """Returns the head of a model's arrays, (n,) uint8 JSON.
 
     It goes under the key `model`, and holds format, domain, total and the entries of `more`.
     """
@@ -435,7 +433,7 @@ def packed_head(domain: Domain, total: float, format_: int | str, **more: Any) -
 
 
 def read_head(domain: Domain, arrays: Mapping[str, np.ndarray], formats: Sequence[int | str]) -> dict[str, Any]:
-    """Returns the head of a model's arrays, its total as a number.
+    """Returns the head of a model's arrays, with its total as number.
 
     Raises:
         ProtocolError: another format, or another domain.
@@ -452,7 +450,7 @@ def read_head(domain: Domain, arrays: Mapping[str, np.ndarray], formats: Sequenc
 def hidden_of(head: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     """Returns the hidden attributes that a model's head names.
 
-    Raises ValueError for one that no model here has.
+    It raises ValueError if no model here can have them.
     """
     if head.get("format") != _HIDDEN_FORMAT:
         return ()
@@ -465,7 +463,7 @@ def hidden_of(head: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
 def checked_total(total: float) -> float:
     """Returns the total of a model, checked.
 
-    Raises ValueError unless it is positive and finite.
+    It raises ValueError unless the total is positive and finite.
     """
     if not (math.isfinite(total) and total > 0):
         raise ValueError("the total of a model must be positive and finite")
@@ -473,7 +471,7 @@ def checked_total(total: float) -> float:
 
 
 def checked_cells(clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
-    """Returns (m, |clique|) cells of a clique. Raises ValueError for another shape."""
+    """Returns cells of a clique, (m, |clique|); ValueError for another shape."""
     cells = np.asarray(cells)
     if cells.ndim != 2 or cells.shape[1] != len(clique) or len(set(clique)) != len(clique):
         raise ValueError("cells must have one column for each of the clique's distinct attributes")
@@ -481,7 +479,7 @@ def checked_cells(clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
 
 
 def checked_codes(domain: Domain, codes: np.ndarray) -> np.ndarray:
-    """Returns (n, d) codes of a domain. Raises ValueError for another shape."""
+    """Returns codes of a domain, (n, d); ValueError for another shape."""
     codes = np.asarray(codes)
     if codes.ndim != 2 or codes.shape[1] != len(domain):
         raise ValueError("codes must have one column for each attribute of the domain")
@@ -489,9 +487,9 @@ def checked_codes(domain: Domain, codes: np.ndarray) -> np.ndarray:
 
 
 def to_rank_order(domain: Domain, clique: Sequence[str], table: np.ndarray) -> np.ndarray:
-    """Returns a view of a table with its axes by rank.
+    """Returns a view of a clique's table with its axes by rank.
 
-    The table is over `clique`. Raises ValueError for a wrong shape or a repeated attribute.
+    It raises ValueError for a wrong shape or a repeated attribute.
     """
     if len(set(clique)) != len(clique):
         raise ValueError("a clique names an attribute twice")
@@ -503,7 +501,7 @@ def to_rank_order(domain: Domain, clique: Sequence[str], table: np.ndarray) -> n
 
 
 def from_rank_order(domain: Domain, clique: Sequence[str], table: np.ndarray) -> np.ndarray:
-    """The inverse of `to_rank_order`, a view."""
+    """Returns a table with its axes in the clique's order, a view."""
     rank = axes_of(domain).rank
     order = sorted(range(len(clique)), key=lambda axis: rank[clique[axis]])
     return table.transpose(np.argsort(order))

@@ -15,7 +15,7 @@ _CHUNK_CELLS = 1 << 22
 
 
 def _cumulated(weights: np.ndarray) -> np.ndarray:
-    """Returns (g, v) cumulated shares of each group's weights.
+    """Returns cumulated shares of each group's weights, (g, v).
 
     A group that underflowed to 0 has those of the uniform distribution.
     """
@@ -28,7 +28,7 @@ def _cumulated(weights: np.ndarray) -> np.ndarray:
 def _rounded_values(probabilities: np.ndarray, counts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Returns each group's values as often as expected, up to rounding.
 
-    They come group after group, in ascending order.
+    They come group after group, each in ascending order.
 
     Systematic rounding: value v of a group of n rows gets floor(n F(v) + u) - floor(n F(v-1) + u) rows. That is the
     floor or the ceiling of its expected count, and on average over u exactly that count.
@@ -51,7 +51,7 @@ Deal = Callable[[np.ndarray, np.ndarray, RandomSource], np.ndarray]
 
 
 def sample_rows(projector: TreeProjector, n: int, rng: RandomSource, dealing: Deal | None = None) -> np.ndarray:
-    """Draws (n, d) values by rank, down the tree.
+    """Draws values by rank down the tree, (n, d).
 
     `dealing` gives rows their values, by default `deal`.
 
@@ -83,7 +83,7 @@ def sample_rows(projector: TreeProjector, n: int, rng: RandomSource, dealing: De
 
 
 def _group_of(rows: np.ndarray, sizes: tuple[int, ...], known: int) -> np.ndarray:
-    """Returns the (n,) flat cell of each row's known attributes."""
+    """Returns the flat cell of each row's known attributes, (n,)."""
     index = np.zeros(len(rows), dtype=np.int64)
     for rank in bits(known):
         index *= sizes[rank]
@@ -92,7 +92,7 @@ def _group_of(rows: np.ndarray, sizes: tuple[int, ...], known: int) -> np.ndarra
 
 
 def shuffled_order(group: np.ndarray, shuffle: np.ndarray, groups: int) -> np.ndarray:
-    """Sorts rows by group, and by `shuffle` within a group.
+    """Returns rows sorted by group, and by `shuffle` within a group.
 
     It is `np.lexsort((shuffle, group))`; equal rows keep their order.
 
@@ -115,9 +115,9 @@ def shuffled_order(group: np.ndarray, shuffle: np.ndarray, groups: int) -> np.nd
 
 
 def deal(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarray:
-    """Deals each group's rounded expected counts to its rows.
+    """Deals each group's rounded expected counts to its rows, (n,).
 
-    The result has (n,) values, in random order.
+    They are dealt in random order.
 
     Args:
         weights: (groups, v) non-negative weights of each group's values, not normalised.

@@ -269,9 +269,9 @@ class Interactions(Sketcher):
 
     @property
     def _places(self) -> Iterator[tuple[int, Integers]]:
-        """Yields one sketch of each shape, and the places of all its likes.
+        """Yields one sketch of each shape, and its likes' places.
 
-        The places are positions in the concatenated vector, (b, k).
+        Places are positions in the concatenated vector, (b, k).
         """
         for which in self._alike:
             i = int(which[0])
