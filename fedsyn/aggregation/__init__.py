@@ -15,5 +15,8 @@ PROTOCOLS: dict[str, type[Aggregation]] = {
 
 
 def make_aggregation(node: AggregationNode, minimum: int = 1) -> Aggregation:
-    """The aggregation that a configuration asks for; `minimum` is its `federation.minimum_cohort`."""
+    """Returns the aggregation that a configuration asks for.
+
+    `minimum` is its `federation.minimum_cohort`.
+    """
     return PROTOCOLS[node.protocol](node, minimum)

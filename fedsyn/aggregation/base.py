@@ -66,7 +66,7 @@ class Limits:
 
 
 def _share(fraction: float, clients: int) -> int:
-    """floor(fraction * clients), where 0.1 * 30 counts as 3."""
+    """Returns floor(fraction * clients), where 0.1 * 30 counts as 3."""
     return math.floor(fraction * clients + 1e-9)
 
 
@@ -91,7 +91,7 @@ class Contribution:
 
     @classmethod
     def of_vector(cls, vector: npt.NDArray[np.int64], layout: Layout) -> Contribution:
-        """The one array of a layout of one array."""
+        """Returns the contribution of a vector, the layout's only array."""
         if layout.shapes != (vector.shape,):
             raise ProtocolError("the server asks for a sum over another domain or other cliques than this client's")
         cells = np.flatnonzero(vector)
@@ -108,7 +108,7 @@ class Contribution:
         return self.layout.length
 
     def dense(self) -> npt.NDArray[np.int64]:
-        """(L,) int64."""
+        """Returns the whole vector, (L,) int64."""
         vector = np.zeros(self.length, np.int64)
         vector[self.cells] = self.values
         return vector
@@ -126,7 +126,7 @@ class ClientKey(Protocol):
     def pad(self, invitation: Arrays, part: ClientSum) -> tuple[bytes, bytes]:
         """Returns a pad's seed, and its box for the crypto party.
 
-        Raises ProtocolError if the keys are not right.
+        It raises ProtocolError if the keys are not right.
         """
 
 
@@ -135,14 +135,14 @@ class Contributors(Protocol):
 
     @property
     def invitation(self) -> Arrays:
-        """Returns what each client is sent along with a request."""
+        """Arrays that each client is sent along with a request."""
 
     @property
     def adds(self) -> bool:
-        """Returns whether the crypto party adds the whole noise once more."""
+        """True if the crypto party adds the whole noise once more."""
 
     def admitted(self, whole: ServerSum, boxes: Mapping[int, bytes]) -> dict[int, str]:
-        """Names contributors, by partition; why each refused one was refused."""
+        """Names contributors; returns why each refused one was refused, by partition."""
 
     def opened(self, whole: ServerSum, total: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """Returns the crypto party's answer for the admitted clients' total, (L,)."""
@@ -179,20 +179,19 @@ class ClientSum:
         return self.open_ledger()
 
     def checked(self, contribution: Contribution) -> Contribution:
-        """Refuses a sum whose server accounts for too little.
+        """Raises ProtocolError if this client's rows cost more than is accounted for.
 
-        Raises ProtocolError if this client's rows cost more than that.
-
-        Only public facts are looked at, never the values: a refusal is seen by the server and charged to nobody.
+        It looks at public facts only, never at the values: the server sees a refusal, and nobody is charged for it.
+        Returns the contribution.
         """
         self.check(contribution.layout, contribution.count, self.spec)
         return contribution
 
     @staticmethod
     def check(layout: Layout, count: int, spec: SumSpec) -> None:
-        """Checks that a sum's description fits this sum and its cost.
+        """Raises ProtocolError unless a sum's description fits this sum and its cost.
 
-        Raises ProtocolError if it is of another sum, or accounts for less than what one row moves.
+        It must not account for less than one row moves.
         """
         if layout.shapes != spec.shapes or layout.signed != spec.signed:
             raise ProtocolError("the server asks for a sum over another domain or other cliques than this client's")
@@ -297,7 +296,7 @@ class ServerSum:
         self.record.dropped[partition] = Refusal(Kind.REPLY, sentence)
 
     def message(self, cohort: Sequence[int], arrays: Arrays, fewest: int, before: int = 0) -> Message:
-        """A message whose replies are added up as they come.
+        """Returns a message whose replies are added up as they come.
 
         Args:
             cohort: who is asked now: all of the sum's, or the next of them.
@@ -320,7 +319,7 @@ class ServerSum:
 
 
 def _entry(name: str, round: int, spec: SumSpec, layout: Layout, count: int) -> Release:
-    """A release of `count` arrays of a sum."""
+    """Returns a release of `count` arrays of a sum."""
     scale, replaced = spec.sigma, layout.replaced
     return Release(name, round, GAUSSIAN, spec.sensitivity, sigma=scale, count=count, replaced=replaced)
 
@@ -367,7 +366,7 @@ def noisy_vector(contribution: Contribution, part: ClientSum, noise: Distributed
 
 
 def promised(whole: ServerSum, noise: DistributedNoise) -> Release:
-    """The server's entry for a total that the clients' shares protect."""
+    """Returns the server's entry for a total that clients' shares protect."""
     layout = whole.layout
     entry = noise.release(whole.name, whole.record.round, argument=layout.argument, replaced=layout.replaced)
     return replace(entry, shares=noise.shares)
@@ -399,9 +398,9 @@ def opened(
 
 
 class TrustModel(ABC):
-    """A way for clients' numbers to come together.
+    """A way for clients' numbers to come together, and who is trusted.
 
-    They come together by sums (`Aggregation`) or in a store. It says who is trusted with what.
+    They come together in sums (`Aggregation`) or in a store.
     """
 
     capabilities: ClassVar[Capabilities]
@@ -410,11 +409,11 @@ class TrustModel(ABC):
     @property
     @abstractmethod
     def reads(self) -> Reads:
-        """Returns what the server reads of the clients' contributions."""
+        """The part of the clients' contributions that the server reads."""
 
     @abstractmethod
     def check(self, clients: int) -> None:
-        """Refuses a configuration that cannot serve this many clients; ConfigError says why."""
+        """Raises ConfigError for a configuration that cannot serve this many clients."""
 
     def assumptions(self) -> dict[str, str | int | float]:
         """Returns the assumptions that the guarantee rests on."""
@@ -422,13 +421,13 @@ class TrustModel(ABC):
 
     @abstractmethod
     def who_sees_what(self) -> dict[str, str]:
-        """The `server`, `trust` and `noise` words of the privacy statement."""
+        """Returns the `server`, `trust` and `noise` words of the privacy statement."""
 
 
 class Aggregation(TrustModel):
     """One protocol of sums.
 
-    `form` is the server's half, in one message or several, `answer` the client's.
+    `form` is the server's half, in one message or several; `answer` is the client's.
 
     Args:
         node: `aggregation` of the configuration.
@@ -458,7 +457,7 @@ class Aggregation(TrustModel):
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
         """Checks that a sum, its noise and its messages fit the protocol.
 
-        It returns the plan of the noise where it is made of clients' integers.
+        It returns the plan of the noise if clients make it of integers.
 
         `form` asks before it sends anything, and `fedsyn.protocol.room` before the run's first charge, of every sum
         that the mechanism's plan may have.
@@ -487,7 +486,7 @@ class Aggregation(TrustModel):
     def form(self, whole: ServerSum) -> Forming:
         """Forms the sum.
 
-        With too few contributors nothing is opened and no noise of the server drawn.
+        If too few contribute, nothing is opened and the server draws no noise.
         """
 
     # What a server may write down, so that another process can go on (fedsyn.protocol.recorder) ----------------------
@@ -495,9 +494,8 @@ class Aggregation(TrustModel):
     def may_rest(self, stage: Stage) -> bool:
         """Returns whether a stage's replies may lie on the server's disk.
 
-        They may lie there only while their sum is under way.
-
-        Never where they would give an exact total, or one client's vector with a part of the noise only.
+        They may lie there only while their sum is under way, and never if they would give an exact total, or one
+        client's vector with a part of the noise only.
         """
         return False
 

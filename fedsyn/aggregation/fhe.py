@@ -57,7 +57,7 @@ class FheAggregation(Aggregation):
         noise_of("distributed", _any_sum(clients), self.limits(clients))  # refuses without a certain honest share
 
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise:
-        """A sum modulo 2^64, and one client's vector in one message.
+        """Checks a sum modulo 2^64, and one client's vector in one message.
 
         The crypto party may add the noise once more, which has as much variance as the shares of H clients.
         """
@@ -126,7 +126,7 @@ def _added(
 ) -> list[int]:
     """Adds padded vectors to the total, in place; returns their owners.
 
-    The crypto party will take off the pads.
+    The crypto party takes off the pads later.
     """
     vectors, boxes = dict[int, npt.NDArray[np.uint64]](), dict[int, bytes]()
     for reply in replies:
@@ -144,7 +144,10 @@ def _added(
 
 
 def _read(reply: Reply, length: int) -> tuple[npt.NDArray[np.uint64], bytes]:
-    """One client's hidden vector and its box. Raises ProtocolError for anything else."""
+    """Reads one client's hidden vector and its box.
+
+    It raises ProtocolError for anything else.
+    """
     arrays = reply.arrays
     fits = len(arrays) == 2 and arrays[0].shape == (length,) and arrays[0].dtype == np.uint64
     if not fits or arrays[1].ndim != 1 or arrays[1].dtype != np.uint8 or len(arrays[1]) > _BOX:

@@ -50,7 +50,7 @@ class PlainAggregation(Aggregation):
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
         """Checks the ring of shares, or the range of a reply.
 
-        Shares need a ring of 64 bits; exact and locally perturbed values must fit a reply.
+        Shares must fit a ring of 64 bits; exact and locally perturbed values must fit a reply.
         """
         check_message(8.0 * spec.length, "aggregation.protocol: plain")
         if self.node.noise == "distributed":
@@ -79,9 +79,9 @@ class PlainAggregation(Aggregation):
 
     @staticmethod
     def _local(contribution: Contribution, part: ClientSum) -> Arrays:
-        """Returns the client's noisy vector, and the indices of its arrays.
+        """Returns the indices of a client's arrays, and the noisy arrays.
 
-        The full noise is the client's own.
+        The client adds the full noise itself. Without arrays there are no noisy ones.
         """
         if not contribution.active:
             return [np.zeros(0, np.int64)]
@@ -115,7 +115,7 @@ class PlainAggregation(Aggregation):
     ) -> Generator[Message, Iterable[Reply], list[int]]:
         """Adds up replies in partition order; returns who contributed.
 
-        A float sum depends on the order. Nobody contributed if too few did.
+        A float sum depends on the order. The list is empty if too few contributed.
 
         Args:
             whole: the sum.
@@ -199,7 +199,7 @@ class PlainAggregation(Aggregation):
 def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[npt.NDArray[np.float64], list[int]]:
     """Reads a client's noisy vector, and its arrays' indices.
 
-    Raises ProtocolError if malformed.
+    It raises ProtocolError if they are malformed.
 
     Values stay below 2^53, as exact ones do: an honest vector and its noise are far from it, and no number of clients
     can then make a sum that is not finite.

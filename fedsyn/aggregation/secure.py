@@ -118,7 +118,7 @@ class SecureAggregation(Aggregation):
     def answer(self, part: ClientSum) -> Answering:
         """Answers one stage.
 
-        The client's vector is computed, charged and masked in one of them only.
+        Only in one of them is the client's vector computed, charged and masked.
         """
         if part.spec.asked == 1:
             if self.node.noise == "server" and not part.central:
@@ -157,7 +157,7 @@ class SecureAggregation(Aggregation):
         return CommitteeClient(partition, state, identity=identity, roster=roster)
 
     def vector(self, part: ClientSum, contribution: Contribution) -> npt.NDArray[np.uint64]:
-        """The vector to mask, in Z_2^64; charged."""
+        """Returns the vector to mask, in Z_2^64, after it is charged."""
         if self.node.noise == "server":
             return part.promised_to_server(contribution).dense().view(np.uint64)
         noise = noise_of(self.node.noise, part.spec, self.limits(part.spec.asked))
@@ -201,7 +201,7 @@ class SecureAggregation(Aggregation):
     def _total(self, whole: ServerSum, noise: DistributedNoise) -> Totalling:
         """Exchanges the messages of a sum, and opens its total.
 
-        The total is in Z_2^64, and comes with its contributors. It is charged before it is opened.
+        Returns the total in Z_2^64 with its contributors. It is charged before it is opened.
 
         Raises:
             ConfigError: the cohort is too small to hide anybody in.
@@ -253,7 +253,7 @@ class SecureAggregation(Aggregation):
     def _ready(self, whole: ServerSum, limits: Limits) -> Generator[Message, Any, Established]:
         """Returns a setup for a sum.
 
-        It is a new one where the present one is used up or lacks too many clients.
+        It is a new one if the present one is used up or lacks too many clients.
         """
         established, everyone = self._established, whole.everyone or whole.asked.cohort
         if established is not None:
@@ -271,9 +271,8 @@ class SecureAggregation(Aggregation):
     def _established_anew(self, whole: ServerSum, everyone: tuple[int, ...]) -> Generator[Message, Any, Established]:
         """Enrols everybody, and has a committee of them deal keys.
 
-        It takes two exchanges.
-
-        Where a malicious server may leave out no member, it is done again without those that have not dealt.
+        It takes two exchanges. If the server may be malicious, no member may be left out: it is done again without
+        those that have not dealt.
         """
         for _ in range(1 + self.limits(len(everyone)).dropouts):
             setup = self._setup(everyone, self._setups, self._run, whole.config_hash)
@@ -303,9 +302,9 @@ class SecureAggregation(Aggregation):
         raise SecureSumAborted("no committee could be set up: its members do not deal keys")
 
     def _is_enough(self, step: StageRequest, whole: ServerSum, everyone: tuple[int, ...]) -> Enough:
-        """Returns whether some replies can lead to a setup for a sum.
+        """Returns a test: can some replies lead to a setup?
 
-        This setup, or the next without those that are missing.
+        The setup is this one, or the next without the clients that are missing.
 
         Args:
             step: of the setup. Who is missing in the first one is not enrolled, and in the second one may be left out
@@ -327,10 +326,9 @@ class SecureAggregation(Aggregation):
     def may_rest(self, stage: Stage) -> bool:
         """Returns whether a stage's replies may lie on the server's disk.
 
-        Where the server draws the noise, those that take the masks off may not: they give the exact total.
-
-        Masked vectors alone are uniform to whoever reads them. With the unmasking they give the total, and where the
-        clients have drawn the noise that is what is released.
+        If the server draws the noise, those that take the masks off may not: they give the exact total. Masked vectors
+        alone are uniform to anyone who reads them. With the unmasking they give the total, and if the clients have
+        drawn the noise that is what is released.
         """
         return self.node.noise != "server" or stage.name not in (UNMASK, RECOVER)
 
@@ -355,7 +353,7 @@ class SecureAggregation(Aggregation):
             self._established = Established.read(rebuilt, setup, memory)
 
     def _roster(self) -> Mapping[int, bytes] | None:
-        """Public keys by which the server finds a bad signature.
+        """Returns the public keys by which the server finds a bad signature.
 
         Clients trust their own rosters only.
         """
@@ -406,9 +404,9 @@ def _facts_read(
     spec: SumSpec,
     cohort: bytes,
 ) -> SumFacts:
-    """Reads `_facts_of` from what a message holds.
+    """Returns `_facts_of` from what a message holds.
 
-    Bytes are found again faster than tuples of thousands of numbers.
+    A cache finds bytes faster than tuples of thousands of numbers.
     """
     invited, *rest = setup
     rebuilt = _setup_of(shares, read_cohort(_array(invited), None), *rest)
@@ -456,7 +454,7 @@ def _facts_of(
 def own_partition(part: ClientSum, partition: int, is_named: bool) -> int:
     """Returns this client's place in a sum.
 
-    That is its own id, or the one that the server gave it and names among the others.
+    It is its own id, or the one that the server gave it and names among the others.
     """
     refuse(not is_named, "the message does not say which client of the sum it is for")
     holder_partition = part.holder.partition
@@ -485,7 +483,7 @@ def write_cohort(cohort: Sequence[int]) -> npt.NDArray[np.uint8]:
 def read_cohort(array: npt.NDArray[Any], count: int | None) -> tuple[int, ...]:
     """Reads the partition ids of `write_cohort`.
 
-    `count` is how many there have to be, where that is known.
+    `count` is how many there must be; None: any number.
     """
     return _members(_bytes(array), count)
 

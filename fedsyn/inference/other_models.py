@@ -28,9 +28,8 @@ _FEWEST_ROWS = 1 << 16  # drawn at once
 class MixtureModel:
     """A mixture of products, `p(x) = Σ_m w_m Π_j p_mj(x_j)`.
 
-    It is scaled to `total` records.
-
-    It answers what `Model` answers where runs, metrics and reports ask, exactly: the density of a mixture is a sum.
+    It is scaled to `total` records, and answers what `Model` answers where runs, metrics and reports ask, exactly: the
+    density of a mixture is a sum.
 
     Args:
         domain: attributes of the table, without structural zeros.
@@ -113,15 +112,15 @@ class MixtureModel:
         return [self.project(clique) for clique in cliques]
 
     def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> Floats:
-        """Returns the (m,) probability of each cell.
+        """Returns the probability of each cell, (m,).
 
-        `cells` (m, |clique|), columns in the clique's order.
+        `cells` is (m, |clique|), with columns in the clique's order.
         """
         cells = checked_cells(clique, cells)
         return np.exp(self._log(self.domain.axes(tuple(clique)), cells))
 
     def log_likelihood(self, codes: np.ndarray) -> Floats:
-        """Returns the (n,) natural log of each row's probability."""
+        """Returns the natural log of each row's probability, (n,)."""
         codes = checked_codes(self.domain, codes)
         return self._log(range(len(self.domain)), codes)
 
@@ -143,9 +142,9 @@ class MixtureModel:
         return out
 
     def sample(self, n: int, rng: RandomSource) -> np.ndarray:
-        """Draws (n, d) independent rows.
+        """Draws independent rows, (n, d).
 
-        A component each, then each attribute by itself. Only `rng.random` is called.
+        Each draws a component, then each attribute by itself. Only `rng.random` is called.
         """
         out = np.empty((n, len(self.domain)), np.min_scalar_type(max(self.domain.shape, default=1) - 1))
         ends = np.cumsum(self.weights)
@@ -159,9 +158,9 @@ class MixtureModel:
 
     @cached_property
     def _cumulated(self) -> list[Floats]:
-        """Ends of the values of each attribute, (M, size - 1).
+        """Cumulated probabilities of each attribute's values but the last.
 
-        The last value's end is left out.
+        They are (M, size - 1).
         """
         return [np.cumsum(part, axis=1)[:, :-1] for part in self._parts]
 
@@ -186,7 +185,7 @@ class MixtureModel:
     def weighted(self, factors: Mapping[str, Floats]) -> MixtureModel:
         """Returns the distribution with values weighted by factors.
 
-        Each value of the named attributes is as much likelier as its factor, at most 1, says.
+        A factor, at most 1, says how much of its value's probability is left.
         """
         weights, probabilities = self.weights.copy(), self.probabilities.copy()
         for name, factor in factors.items():
@@ -211,7 +210,7 @@ class MixtureModel:
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, np.ndarray]) -> MixtureModel:
-        """The model that `to_arrays` described.
+        """Reads the model that `to_arrays` described.
 
         Raises:
             ProtocolError: the arrays are malformed or belong to another domain.
@@ -282,9 +281,9 @@ class EmpiricalModel:
         return [counts * scale for counts in count(self.codes, self.domain, list(cliques))]
 
     def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
-        """Returns the (m,) share of the rows in each cell.
+        """Returns the share of the rows in each cell, (m,).
 
-        `cells` (m, |clique|), columns in the clique's order.
+        `cells` is (m, |clique|), with columns in the clique's order.
         """
         cells = checked_cells(clique, cells)
         rows = self.codes[:, list(self.domain.axes(clique))]
@@ -303,9 +302,9 @@ class EmpiricalModel:
         return counts[both[len(rows) :]] / len(rows)
 
     def log_likelihood(self, codes: np.ndarray) -> np.ndarray:
-        """Returns the (n,) natural log of each row's share.
+        """Returns the natural log of each row's share of the table, (n,).
 
-        The share is that of the table; a row that it does not hold has -inf.
+        A row that the table does not hold has -inf.
         """
         codes = checked_codes(self.domain, codes)
         with np.errstate(divide="ignore"):
@@ -313,11 +312,10 @@ class EmpiricalModel:
             return logs
 
     def sample(self, n: int, rng: RandomSource) -> np.ndarray:
-        """Draws (n, d) rows of the table, in random order.
+        """Draws rows of the table in random order, (n, d).
 
-        Every row comes floor(n / rows) times, and the rest is drawn without replacement.
-
-        With as many rows as the table has, it is the table itself, shuffled. Only `rng.random(size)` is called.
+        Every row comes floor(n / rows) times, and the rest is drawn without replacement: with as many rows as the table
+        has, it is the table itself, shuffled. Only `rng.random(size)` is called.
         """
         rows = len(self.codes)
         extra = np.argsort(np.asarray(rng.random(rows)), kind="stable")[: n % rows]
@@ -353,7 +351,7 @@ class EmpiricalModel:
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, np.ndarray]) -> EmpiricalModel:
-        """The model that `to_arrays` described.
+        """Reads the model that `to_arrays` described.
 
         Raises:
             ProtocolError: the arrays are malformed or belong to another domain.
@@ -369,7 +367,7 @@ AnyModel = Model | EmpiricalModel | MixtureModel
 
 
 def read_model(domain: Domain, arrays: Mapping[str, np.ndarray]) -> AnyModel:
-    """The model that either kind's `to_arrays` described; ProtocolError as theirs."""
+    """Reads the model of any kind; ProtocolError as `from_arrays` raises it."""
     if "probabilities" in arrays:
         return MixtureModel.from_arrays(domain, arrays)
     return (EmpiricalModel if "codes" in arrays else Model).from_arrays(domain, arrays)

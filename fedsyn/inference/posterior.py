@@ -16,7 +16,7 @@ zero, one above zero counts. `Held` keeps that from one-way marginals and first 
 The prior is flat, although fits shrink (`shrinkage`). A pull towards independence makes tables more accurate, and
 coefficients too small by several of their standard errors.
 
-What a projection onto distributions must not move: one-way marginals, and first moments of pairs.
+A projection onto distributions must not move one-way marginals, nor first moments of pairs.
 
 A fit to signed tables sets negative cells to zero and keeps positive ones. In a cell that is nearly empty this adds a
 part of the noise, and in a row of such cells the parts add up: means go towards the tails, coefficients towards zero.
@@ -73,7 +73,7 @@ class Held:
     def _missing(self, grid: MeasuredGrid, aim: Floats, now: Floats) -> Iterator[Floats]:
         """Yields tables of what the fit misses of each held sum.
 
-        They are in the proportions of the fit where that is possible.
+        Each is in the proportions of the fit.
         """
         for rank in grid.ranks:
             margin = grid.margin(now, (rank,))
@@ -89,7 +89,7 @@ class Held:
                 yield now * grid.across(moment * (short / spread), pair)
 
     def _scores(self, grid: MeasuredGrid, rank: int) -> Floats:
-        """0, 1, ... for the values, of a group their mean."""
+        """Returns 0, 1, ... for the values; a group has their mean."""
         counts = self._one_way[rank] + 1e-9  # an empty group has the mean of its values
         return grid.of_values(rank, counts * np.arange(len(counts))) / grid.of_values(rank, counts)
 
@@ -101,7 +101,7 @@ def _centred(scores: Floats, margin: Floats) -> Floats:
 def nearest_counts(counts: Floats) -> Floats:
     """Returns the nearest non-negative numbers with the same sum.
 
-    The sum is positive (Euclidean projection on a simplex).
+    The sum must be positive (Euclidean projection on a simplex).
     """
     total = float(np.add.reduce(counts))
     ordered = np.sort(counts)[::-1]
@@ -126,7 +126,7 @@ _STEP, _STEPS = 8, 12
 class Posterior:
     """Draws of the population's distribution, given a run's released values.
 
-    They cost no privacy, however often.
+    They cost no privacy, however many are made.
 
     Args:
         model: that the run fitted; the first fit starts there, and its structural zeros are kept.
@@ -172,14 +172,11 @@ class Posterior:
 
     @classmethod
     def of(cls, model: AnyModel, measurements: Sequence[Measurement]) -> Posterior:
-        """Builds the posterior of a run in this process.
-
-        It takes the model and the measurements that the model was last fitted to.
-        """
+        """Builds the posterior of a model and its last fit's measurements."""
         return cls(model, Evidence(tuple(measurements), model.total))
 
     def holds(self, columns: Iterable[str]) -> bool:
-        """Tells whether these columns were measured together, cell by cell.
+        """Returns whether these columns were measured together, cell by cell.
 
         Otherwise draws cannot know their distribution.
         """
@@ -190,7 +187,7 @@ class Posterior:
     def held(self) -> tuple[Clique, ...]:
         """Largest cliques that were measured cell by cell.
 
-        Those measured in groups of cells do not count. They are in domain order.
+        They are in domain order. Cliques measured in groups of cells do not count.
         """
         whole = {self._domain.canonical(grid.clique) for grid in self._grids if grid.is_fine}
         whole -= {self._domain.canonical(m.clique) for m in self.measurements if m.noises is not None}
@@ -209,15 +206,15 @@ class Posterior:
     def _noise(grid: MeasuredGrid, barred: Flags | None, rng: RandomSource) -> Floats:
         """Draws fresh noise of one measurement.
 
-        Counts of impossible cells are known to be 0, their residuals are not.
+        Impossible cells have no noise on counts, which are known to be 0, but on residuals.
         """
         noise: Floats = grid.sigma * np.asarray(rng.standard_normal(grid.shape))
         return noise if barred is None or grid.beyond else np.where(barred, 0.0, noise)
 
     def _deviations(self, rng: RandomSource) -> list[Floats]:
-        """Returns how far fresh rows stray from the centre.
+        """Returns how far fresh rows stray from the centre, on each grid.
 
-        They are on each grid, beyond their average, in records.
+        It is what they have beyond their average, in records.
         """
         rows = min(max(1, round(self.total)), _MOST_ROWS)
         codes = self.centre.sample(rows, rng, independent=True)
@@ -228,7 +225,7 @@ class Posterior:
     def _nearest(self, values: Sequence[Floats], start: Floats) -> Model:
         """Fits the model nearest to the least squares of some values.
 
-        `start`: potentials to start from.
+        `start` are the potentials to start from.
         """
         compiled = self._compiled
         aims, one_way = self._effects.tables(values, self.total)

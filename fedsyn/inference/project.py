@@ -77,10 +77,9 @@ class QueryPlanner:
     def root(self, mask: int) -> int:
         """Returns the node at which a query is assembled.
 
-        The query lies in one component, but in no single node.
-
-        First guess: the fewest attributes in one message (a message with one attribute serves many queries), then the
-        fewest messages, then the fewest cells. Where that is costly, the cheapest of all nodes.
+        The query lies in one component, but in no single node. The first guess has the fewest attributes in one message
+        (a message with one attribute serves many queries), then the fewest messages, then the fewest cells. Where that
+        is costly, it is the cheapest of all nodes.
         """
         if mask not in self._roots:
             guess = min(self._guesses(mask))[3]
@@ -173,7 +172,7 @@ _KEPT_CELLS = 1 << 20
 def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Multiplies (b, m, k) @ (b, k, n) without BLAS.
 
-    So it gives the same bits for every number of threads and every kernel.
+    So the bits are the same for every number of threads and every kernel.
     """
     _, rows, inner = left.shape
     if inner == 1:
@@ -185,10 +184,7 @@ def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _arranged(table: np.ndarray, mask: int, order: tuple[int, ...]) -> np.ndarray:
-    """Returns a table with its axes in an order of ranks.
-
-    The table is over `mask`, with axes by rank.
-    """
+    """Returns a table over `mask`, by rank, with its axes in `order`."""
     position = {rank: axis for axis, rank in enumerate(bits(mask))}
     return table.transpose([position[rank] for rank in order])
 
@@ -215,7 +211,7 @@ class Conditionals:
 def _cells_in(axes: Axes, mask: int, part: int) -> np.ndarray:
     """Returns the part's cell of each cell of a mask.
 
-    The result has shape (cells of the mask,); both are flat.
+    Cells are flat, so the result is (cells of the mask,).
     """
     cells = np.arange(axes.cells(part)).reshape(broadcast_shape(axes, part, mask))
     return np.broadcast_to(cells, axes.shape(mask)).ravel()
@@ -224,7 +220,7 @@ def _cells_in(axes: Axes, mask: int, part: int) -> np.ndarray:
 class TreeProjector:
     """Queries on one calibrated tree.
 
-    It keeps what later queries can use again (small tables only).
+    It keeps small tables, which later queries can use again.
 
     Args:
         calibrator: after `run`; must not be run again while the projector is in use.
@@ -271,7 +267,7 @@ class TreeProjector:
     def contract(self, left: np.ndarray, left_mask: int, right: np.ndarray, right_mask: int, keep: int) -> np.ndarray:
         """Multiplies two tables and sums out what is not kept.
 
-        All attributes outside `keep` are in both tables; axes by rank, a view.
+        All attributes outside `keep` are in both tables. The result is a view with axes by rank.
         """
         # Sizes from the tables, not from the domain: a table may be a slice.
         sizes = dict(zip(bits(left_mask), left.shape, strict=True)) | dict(
@@ -321,7 +317,7 @@ class TreeProjector:
     ) -> np.ndarray:
         """Returns the product of a plan.
 
-        It works in slices along a query attribute where an intermediate table would be too large.
+        Where an intermediate table would be too large, it works in slices along a query attribute.
         """
         if peak > _PEAK_CELLS and sliced < len(messages) - 1:
             _, part, link = plan.messages[sliced]
@@ -343,7 +339,7 @@ class TreeProjector:
     def project(self, mask: int) -> np.ndarray:
         """Returns the probabilities of all cells of a clique.
 
-        Axes are by rank; it may be a view of an internal table.
+        Axes are by rank; the result may be a view of an internal table.
         """
         node = self.tree.containing(mask)
         if node >= 0:
@@ -360,9 +356,9 @@ class TreeProjector:
         return out
 
     def project_pairs(self, masks: Iterable[int]) -> dict[int, np.ndarray]:
-        """Projects onto pairs of attributes, by mask.
+        """Projects onto pairs that lie across the tree, by mask.
 
-        Where many lie across the tree, two sweeps give all that do.
+        Only pairs of trees where many are wanted, and two sweeps pay, are in the result.
         """
         apart: dict[int, list[int]] = {}
         for mask in masks:
@@ -379,7 +375,7 @@ class TreeProjector:
         return results
 
     def _sweeps_pay(self, nodes: list[int], pairs: int) -> bool:
-        """Tells whether `_sweep` has room and pays.
+        """Returns whether `_sweep` has room and pays.
 
         It pays if it is faster than the pairs one by one.
         """
@@ -405,9 +401,7 @@ class TreeProjector:
         return held <= _HELD and products < _PRODUCTS_PER_PAIR * pairs
 
     def _sweep(self, nodes: list[int], wanted: set[int], results: dict[int, np.ndarray]) -> None:
-        """Puts the wanted pairs that no node holds into `results`.
-
-        All of them are of one tree.
+        """Puts the wanted pairs of one tree into `results`.
 
         Node after node, parents first and each subtree as a whole, what was met before is known given the separator
         with the parent; with the node's own new attributes that gives all pairs of both kinds by one product. What was
@@ -461,7 +455,7 @@ class TreeProjector:
     def _carried(self, known: Conditionals, node: int, condition: int, to: int) -> Conditionals:
         """Carries known distributions from one set of conditions to another.
 
-        Those given some attributes of a node become those given others of it.
+        Both sets are attributes of one node.
         """
         axes, both = self.axes, condition | to
         step = np.zeros((axes.cells(condition), axes.cells(to)))
@@ -477,9 +471,9 @@ class TreeProjector:
         wanted: set[int],
         results: dict[int, np.ndarray],
     ) -> None:
-        """Puts pairs of met and new attributes into `results`.
+        """Puts wanted pairs of met and new attributes into `results`.
 
-        Only wanted pairs are written; the new attributes are those of one node.
+        The new attributes are those of one node.
         """
         sizes = self.axes.sizes
         tables = [_arranged(self.node_marginal(node, link | 1 << y), link | 1 << y, (*bits(link), y)) for y in new]
@@ -497,7 +491,7 @@ class TreeProjector:
             top += sizes[x]
 
     def at(self, mask: int, columns: dict[int, np.ndarray]) -> np.ndarray:
-        """Probabilities of single cells of a clique.
+        """Returns probabilities of single cells of a clique.
 
         Args:
             mask: the clique, not empty.
@@ -535,9 +529,9 @@ class TreeProjector:
         return np.concatenate(pieces)
 
     def _gather(self, table: np.ndarray, mask: int, query: int, columns: dict[int, np.ndarray]) -> np.ndarray:
-        """Returns (m, ...) slices of a table over `mask`.
+        """Returns slices of a table over `mask`, (m, ...).
 
-        The query's attributes are fixed at each cell, the others are free.
+        The query's attributes are fixed at each cell; the others are free.
         """
         fixed = bits(mask & query)
         if not fixed:
@@ -551,7 +545,7 @@ class TreeProjector:
     ) -> np.ndarray:
         """Returns P(part | condition) at single cells of the query.
 
-        The result is (m, free attributes of `condition`); the query's attributes are fixed at each cell.
+        The result is (m, free attributes of `condition`).
         """
         plan = self.planner.assembly(node, part, condition)
         have = plan.have

@@ -148,9 +148,9 @@ def deal(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarra
 
 
 def deal_independently(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarray:
-    """Draws each row's value in the proportions of its group.
+    """Draws each row's value in the proportions of its group, (n,).
 
-    The result has (n,) values, each drawn by itself. Arguments are those of `deal`.
+    Each is drawn by itself. The arguments are those of `deal`.
 
     A value of weight exactly 0 is never drawn: u < 1 lies where the cumulative sum moves.
     """

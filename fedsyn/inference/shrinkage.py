@@ -48,7 +48,7 @@ from fedsyn.table.counting.sums import cost
 class Departure:
     """Noisy counts beside what independence would have there.
 
-    They are counts of a partition of the rows, or a projection of such counts.
+    The counts are of a partition of the rows, or a projection of such counts.
 
     Attributes:
         independent: (k,) probabilities under p0; projected alike.
@@ -68,8 +68,8 @@ class Departure:
 def released_shrinkage(departures: Iterable[Departure], total: float) -> float:
     """Returns the shrinkage, between 1 and the number of records.
 
-    Counted of the distances is what is left of their sum without one standard deviation of its noise: where nothing
-    shows, the shrinkage is as many as all records, and the model stays at independence.
+    Distances count by their sum less one standard deviation of its noise: where nothing shows, the shrinkage is the
+    number of records, and the model stays at independence.
 
     Args:
         departures: of cliques of two or more attributes.
@@ -88,7 +88,7 @@ def released_shrinkage(departures: Iterable[Departure], total: float) -> float:
 
 
 def of_measurements(measurements: Iterable[Measurement], prior: Model) -> float:
-    """Returns the shrinkage that measured marginals themselves tell.
+    """Returns the shrinkage that measured marginals themselves imply.
 
     Only marginals of two or more attributes count.
     """
@@ -111,9 +111,8 @@ _TINY = 1e-300
 def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str, tuple[Floats, float]]:
     """Returns each attribute's noisy counts, and their standard deviation.
 
-    All cliques that hold it count, by inverse variance.
-
-    Cliques that were measured in groups of cells tell nothing of single values here, and residuals nothing at all.
+    All cliques that hold the attribute count, by inverse variance, except those measured in groups of cells, which tell
+    nothing of single values here, and residuals, which tell nothing at all.
     """
     sums: dict[str, tuple[Floats, float]] = {}
     for m in measurements:
@@ -130,7 +129,7 @@ def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str,
 def least_shares(domain: Domain, measurements: Sequence[Measurement], total: float) -> dict[str, float]:
     """Returns the least probability of each attribute's values.
 
-    Attributes that nothing was measured of are left out.
+    Attributes of which nothing was measured are left out.
 
     Args:
         domain: the schema's.
@@ -146,7 +145,7 @@ def least_shares(domain: Domain, measurements: Sequence[Measurement], total: flo
 def least_channel(before: Floats, after: Floats) -> Floats:
     """Returns the channel between distributions that moves least.
 
-    It is a (k, k) column-stochastic matrix.
+    It is a column-stochastic matrix, (k, k).
     """
     retained = np.divide(after, before, out=np.ones_like(before), where=before > after)
     lack = np.maximum(after - before, 0.0)
@@ -190,5 +189,5 @@ def smoothed(model: Model, shares: Mapping[str, float]) -> Model:
 
 
 def _margin(table: Floats, axis: int) -> Floats:
-    """Returns (k,) sums over all axes but one."""
+    """Returns sums over all axes but one, (k,)."""
     return np.asarray(table.sum(tuple(other for other in range(table.ndim) if other != axis)))

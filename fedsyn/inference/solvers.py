@@ -63,9 +63,8 @@ class Solution:
 class Seen:
     """The linear map A from a model's cells to measured numbers.
 
-    A sums over groups of cells, in several ways at once; its transpose is here, too.
-
-    Where each clique is measured once and cell by cell, A is the identity, and nothing here does any work.
+    It sums over groups of cells, in several ways at once; its transpose is here, too. If each clique is measured once
+    and cell by cell, A is the identity, and nothing here does any work.
 
     Args:
         offsets: (f + 1,) where each clique's cells begin among all n.
@@ -90,7 +89,7 @@ class Seen:
         )
 
     def of(self, cells: Floats) -> Floats:
-        """Returns (m,) A p, of (n,) p."""
+        """Returns A p, (m,), of p, (n,)."""
         if self.is_plain:
             return cells
         out = np.empty(self.length)
@@ -100,7 +99,7 @@ class Seen:
         return out
 
     def back(self, values: Floats) -> Floats:
-        """Returns (n,) A' r, of (m,) r."""
+        """Returns A' r, (n,), of r, (m,)."""
         if self.is_plain:
             return values
         out = np.zeros(self.cells)
@@ -148,7 +147,7 @@ class Problem:
             self._partition = self.calibrator.run()
 
     def residual(self, theta: np.ndarray) -> np.ndarray:
-        """Returns the (m,) residuals of the model with these potentials.
+        """Returns the residuals of the model with these potentials, (m,).
 
         It takes one calibration.
         """
@@ -159,23 +158,23 @@ class Problem:
         return out
 
     def aim(self, target: np.ndarray) -> np.ndarray:
-        """Other measured probabilities, (m,); returns what this adds to any residual."""
+        """Takes another target, (m,); returns what this adds to any residual."""
         old, self._shift = self._shift, self.scale * target
         out: np.ndarray = old - self._shift
         return out
 
     def _measured(self) -> np.ndarray:
-        """Returns (m,) A p."""
+        """Returns A p, (m,)."""
         marginals: np.ndarray = self.calibrator.marginals
         return marginals if self.seen is None else self.seen.of(marginals)
 
     def gradient(self, residual: np.ndarray) -> np.ndarray:
-        """Returns (n,) A' (s * residual), the gradient of f in p."""
+        """Returns A' (s * residual), the gradient of f in p, (n,)."""
         out: np.ndarray = self.scale * residual
         return out if self.seen is None else self.seen.back(out)
 
     def step(self, theta: np.ndarray, residual: np.ndarray, length: float) -> np.ndarray:
-        """Takes the proximal step from theta along the gradient.
+        """Returns the proximal step from theta along the gradient.
 
         Without shrinkage this is theta - length * gradient.
         """
@@ -189,10 +188,7 @@ class Problem:
         return out
 
     def divergence(self) -> float:
-        """Returns k KL(p || p0) of the last model.
-
-        That is the model of the last `residual`.
-        """
+        """Returns k KL(p || p0) of the last `residual`'s model."""
         if not self.shrinkage:
             return 0.0
         calibrator = self.calibrator
@@ -214,9 +210,9 @@ class Problem:
         return dot(change, change) / (length * slope) if slope > 0 else 0.0
 
     def is_explained(self, residual: np.ndarray) -> bool:
-        """Tells whether noise alone would leave such residuals.
+        """Returns whether noise alone would leave such residuals.
 
-        They are compared at the model that they belong to (Morozov's discrepancy principle).
+        They must be those of the last `residual` (Morozov's discrepancy principle).
 
         The truth leaves n noisy cells a loss of n / 2. A fit leaves less: one half for each number that the
         measurements and not the prior decide. Of the cells whose fitted count is above its noise we count half: the
@@ -228,16 +224,16 @@ class Problem:
         return dot(residual, residual) * self.unit**2 <= self.cells - _DECIDED * decided
 
     def reached(self) -> np.ndarray | None:
-        """Returns the last model's (n,) probabilities for `travelled`.
+        """Returns the last `residual`'s probabilities for `travelled`, (n,).
 
-        That is the model of the last `residual`. The result is None where nobody needs it.
+        The result is None where `travelled` needs none.
         """
         return self.calibrator.marginals.copy() if self.shrinkage and self.seen is not None else None
 
     def travelled(self, new: np.ndarray, old: np.ndarray, change: np.ndarray, cells: np.ndarray | None) -> float:
         """Returns KL(new || old) + KL(old || new) of two models.
 
-        It is the inner product of their differences.
+        It is the inner product of their differences in potentials and in probabilities.
 
         Args:
             new: potentials of the model that the last `residual` was of.
@@ -251,9 +247,9 @@ class Problem:
 
 
 def _stalled(history: list[float], tolerance: float) -> bool:
-    """Tells whether the loss has stopped falling.
+    """Returns whether the loss has stopped falling.
 
-    The last iterations lowered it by no more than the tolerance, relatively.
+    It has if the last iterations lowered it by no more than the tolerance, relatively.
     """
     if len(history) <= _WINDOW or tolerance <= 0:
         return False
@@ -264,7 +260,7 @@ def _stalled(history: list[float], tolerance: float) -> bool:
 class MirrorDescent:
     """State of accelerated Bregman proximal gradient.
 
-    It holds the models z, and the average x that carries the guarantee.
+    It holds the model z, and the average x that carries the guarantee.
 
     Args:
         problem: what is minimised.
@@ -295,9 +291,9 @@ class MirrorDescent:
         self.averages = [self.loss_x]
 
     def aim(self, target: np.ndarray) -> None:
-        """Goes on from z towards other measured probabilities.
+        """Goes on from z towards other measured probabilities, (m,).
 
-        `target` is (m,); what is known of the curvature is kept.
+        What is known of the curvature is kept.
         """
         self.residual_z = self.residual_z + self.problem.aim(target)
         self.loss_z = 0.5 * dot(self.residual_z, self.residual_z) + self.divergence_z
@@ -332,7 +328,7 @@ class MirrorDescent:
         return (math.sqrt(1.0 + 4.0 * ratio) - 1.0) / (2.0 * ratio)
 
     def advance(self) -> bool:
-        """One iteration; False where rounding hides every descent."""
+        """Makes one iteration; returns False if rounding hides every descent."""
         for _ in range(_MAX_TRIES):
             weight = self._next_weight()
             y = self.residual_x + weight * (self.residual_z - self.residual_x)
@@ -369,13 +365,12 @@ class MirrorDescent:
         return True
 
     def is_stalled(self, tolerance: float) -> bool:
-        """Tells whether F has stopped falling.
+        """Returns whether F has stopped falling.
 
-        The last iterations lowered it by no more than the tolerance, relatively.
-
-        F of the average, as long as its momentum lasts. A restart throws the average away and begins at the best
-        model, where F is larger: what was reached before says nothing of what will be. So where the last restart is
-        too young to tell, models at restarts are compared.
+        It has if the last iterations lowered it by no more than the tolerance, relatively. F is that of the average, as
+        long as its momentum lasts. A restart throws the average away and begins at the best model, where F is larger:
+        what was reached before says nothing of what will be. So where the last restart is too young to tell, models at
+        restarts are compared.
         """
         if len(self.averages) > _WINDOW:
             return _stalled(self.averages, tolerance)
@@ -384,7 +379,7 @@ class MirrorDescent:
 
 
 def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
-    """Accelerated Bregman proximal gradient with adaptive step and restart.
+    """Minimises F by accelerated Bregman proximal gradient with adaptive step and restart.
 
     See Hanzely, Richtarik & Xiao 2021, Algorithm 2 (ABPG with gain adaption, triangle scaling exponent 2), in the
     geometry of the joint distribution's entropy; with that exponent it is the method of Auslender & Teboulle 2006. The

@@ -1,6 +1,6 @@
 """Secure sums with one setup per run.
 
-Each client sends one message to each sum, and each committee member one more.
+A client sends one message for each sum, and a committee member one more.
 
 Pure cryptography: no transport, no Flower. After the model of Flamingo (Ma, Woods, Angel, Polychroniadou, Rabin
 2023): keys are agreed once, and a small random committee opens every sum, whoever drops out. What differs: there are

@@ -1,9 +1,8 @@
 """A data holder's half: contributor, and member of the committee.
 
-See the package's docstring.
-
-Whatever is read from a message is checked; what does not fit is refused and changes nothing. What has to be remembered
-is a small JSON-able dictionary, so that a client can be a new process for every message. It is SECRET.
+The package's docstring says who sees what. Whatever is read from a message is checked; what does not fit is refused and
+changes nothing. What has to be remembered is a small JSON-able dictionary, so that a client can be a new process for
+every message. It is SECRET.
 """
 
 from __future__ import annotations
@@ -70,9 +69,9 @@ class CommitteeClient:
     # ---- the setup -------------------------------------------------------------------------------------------------
 
     def enrol(self, setup: Setup) -> wire.Arrays:
-        """Sends the public half of a fresh key; forgets every earlier setup.
+        """Returns the public half of a fresh key; forgets every earlier setup.
 
-        It is signed when the threat is malicious.
+        The key is signed if the threat is malicious.
 
         Raises:
             ConfigError: if the client was not invited, or lacks the identity or roster that it needs.
@@ -142,7 +141,7 @@ class CommitteeClient:
     def _enrolled(self, committee: Committee, inbox: wire.Arrays) -> dict[int, bytes]:
         """Returns the public key of each enrolled client, by position.
 
-        They are usable and distinct, our own is right [, and they are signed].
+        They are checked: usable, distinct, our own right [, and signed].
         """
         setup = committee.setup
         wire.count_arrays(inbox, 2 if setup.is_malicious else 1)
@@ -212,7 +211,7 @@ class CommitteeClient:
         return [values, np.frombuffer(nonce, np.uint8)]
 
     def _layers(self, facts: SumFacts, inbox: wire.Arrays, position: int) -> list[bytes]:
-        """Agrees this client's key under each member's layer, once in an epoch."""
+        """Returns this client's key under each layer, agreed once an epoch."""
         committee, seats = facts.committee, facts.seats
         wire.count_arrays(inbox, 2 if committee.setup.is_malicious else 1)
         keys = wire.rows(wire.read_bytes(inbox[0], len(seats), KEY))
@@ -237,9 +236,7 @@ class CommitteeClient:
     def unmask(self, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
         """Returns this member's masks over the contributors, and shares.
 
-        The shares are of the keys of members that are gone.
-
-        Each sum is answered once, for one set of contributors.
+        The shares are of the keys of members that are gone. Each sum is answered once, for one set of contributors.
 
         Args:
             facts: of the sum.
@@ -281,7 +278,7 @@ class CommitteeClient:
     def recover(self, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
         """Returns shares of the keys of further members that are gone.
 
-        They are for the sum that this member has just answered.
+        The sum must be the one that this member has just answered.
         """
         seat = self._seat(facts.committee)
         refuse(self.state.get("sum") != facts.digest.hex(), "this member has not answered that sum")
@@ -289,7 +286,7 @@ class CommitteeClient:
         return self._revealed(facts, seat, inbox)
 
     def _own_layer(self, facts: SumFacts, seat: int, places: Sequence[int]) -> list[bytes]:
-        """Agrees each contributor's key under this member's layer, once in an epoch."""
+        """Returns each contributor's key under this layer, agreed once an epoch."""
         committee, epoch = facts.committee, facts.epoch
         if self.state.get("epoch", -1) != epoch:
             self.state["epoch"], self.state["pairs"] = epoch, ""
@@ -371,7 +368,7 @@ class CommitteeClient:
     def _own(self, setup: Setup) -> KeyPair:
         """Returns this client's key of the setup.
 
-        Raises ProtocolError if it has not enrolled in it.
+        It raises ProtocolError if the client has not enrolled in it.
         """
         self._check_enrolled(setup)
         return KeyPair(_bytes(self.state["secret"]), _bytes(self.state["public"]))
@@ -392,7 +389,7 @@ class CommitteeClient:
 
 
 def check_keys(keys: Sequence[bytes]) -> None:
-    """ProtocolError unless the X25519 keys are usable and distinct."""
+    """Raises ProtocolError unless the X25519 keys are usable and distinct."""
     refuse(len(set(keys)) != len(keys), "a public key is listed twice")
     refuse(not all(map(usable_public_key, keys)), "a public key is malformed or of low order")
 

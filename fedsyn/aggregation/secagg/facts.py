@@ -75,7 +75,7 @@ class Setup:
 
     @property
     def fewest(self) -> int:
-        """Fewest clients with which it is worth having."""
+        """Fewest clients for which a setup is worth having."""
         return len(self.clients) - self.dropouts
 
     @cached_property
@@ -92,7 +92,7 @@ class Setup:
 
 
 def check_hides(clients: int, fewest: int, corrupted: int) -> None:
-    """ConfigError unless the fewest contributors hold two honest ones."""
+    """Raises ConfigError unless the fewest contributors hold two honest ones."""
     if fewest - corrupted < 2:
         raise ConfigError(
             f"a secure sum of {clients} clients of which {clients - fewest} may drop out and {corrupted} may collude "
@@ -148,37 +148,35 @@ class Committee:
     def members(self) -> tuple[int, ...]:
         """Positions of the members, ascending.
 
-        The first of the enrolled in an order that the digest draws.
+        They are the first of the enrolled in an order that the digest draws.
         """
         order = np.argsort(np.frombuffer(key_stream(self.digest, 8 * len(self.places)), "<u8"), kind="stable")
         return tuple(int(i) for i in np.sort(self.places[order[: self.size.members]]))
 
     def seat(self, position: int) -> int:
-        """The number of a member in the committee, or -1."""
+        """Returns the number of a member in the committee, or -1."""
         place = bisect_left(self.members, position)
         return place if place < len(self.members) and self.members[place] == position else -1
 
     def transcript(self, publics: bytes) -> bytes:
-        """SHA-256 of the committee and of the enrolled clients' keys.
+        """Returns SHA-256 of the committee and of the enrolled clients' keys.
 
-        Keys count as one party has seen them.
-
-        The server repeats names and numbers as it likes. Each client's key is fresh, so a transcript belongs to one
-        memory of each client; shares and keys that are bound to it are of no use to any other setup, and members that
-        were shown different keys do not sign for each other.
+        The keys are those that one party has seen. The server repeats names and numbers as it likes. Each client's key
+        is fresh, so a transcript belongs to one memory of each client; shares and keys that are bound to it are of no
+        use to any other setup, and members that were shown different keys do not sign for each other.
         """
         return hashlib.sha256(b"fedsyn transcript\0" + self.digest + publics).digest()
 
     @property
     def dealers(self) -> int:
-        """Members that have to deal keys.
+        """Number of members that have to deal keys.
 
         A malicious server may not leave out any.
         """
         return len(self.members) if self.setup.is_malicious else len(self.members) - self.size.lost
 
     def check_dealt(self, dealt: wire.Flags) -> None:
-        """ProtocolError if too few members have dealt keys."""
+        """Raises ProtocolError if too few members have dealt keys."""
         if int(dealt.sum()) < self.dealers:
             raise ProtocolError(
                 f"{int(dealt.sum())} members of the committee have dealt keys where {self.dealers} are needed"
@@ -187,7 +185,7 @@ class Committee:
 
 @lru_cache(maxsize=8)
 def committee_of(setup: Setup, enrolled: bytes) -> Committee:
-    """The committee; clients that share a process share it."""
+    """Returns the committee; clients that share a process share it."""
     return Committee(setup, enrolled)
 
 
@@ -233,7 +231,7 @@ class SumFacts:
 
     @cached_property
     def present(self) -> wire.Flags:
-        """(m,) members whose layers are used."""
+        """Members whose layers are used, (m,)."""
         return wire.read_flags(np.frombuffer(self.dealt, np.uint8), len(self.committee.members))
 
     @cached_property
@@ -243,21 +241,21 @@ class SumFacts:
 
     @cached_property
     def asked(self) -> npt.NDArray[np.bool_]:
-        """Flags over the setup's clients: those of the cohort that are enrolled."""
+        """The cohort's enrolled clients, as flags over the setup's clients."""
         flags = np.zeros(len(self.committee.setup.clients), bool)
         flags[self.committee.places] = True
         return flags & np.isin(self.committee.setup.clients, self.cohort)
 
     @cached_property
     def is_possible(self) -> bool:
-        """Returns whether enough of the cohort are enrolled."""
+        """True if enough of the cohort are enrolled."""
         return int(self.asked.sum()) >= self.fewest
 
     @cached_property
     def most_lost(self) -> int:
         """Number of this epoch's keys that may be revealed.
 
-        Members that have not dealt are lost already.
+        Members that have not dealt count as lost already.
         """
         return self.committee.size.lost - (len(self.present) - len(self.seats))
 
@@ -290,9 +288,9 @@ def epoch_keys(transcript: bytes, seat: int, epoch: int, public: bytes) -> bytes
 
 @dataclass(frozen=True)
 class SharePlace:
-    """Place of a share: sender, receiver and epoch.
+    """Place of a share: epoch, sender and receiver.
 
-    It is a share of the key of member `sender` in an epoch, for member `receiver` (their seats).
+    Member `receiver` gets the share of member `sender`'s key in this epoch; both are seats.
 
     Its key is bound to the public half of the shared key too. That one is fresh, so no key seals two messages.
     """
@@ -315,7 +313,7 @@ class SharePlace:
         return seal(self._key(agreed, sender, receiver), share, self._bound)
 
     def unseal(self, agreed: bytes, sender: bytes, receiver: bytes, sealed: bytes) -> bytes | None:
-        """The share, or None if it was not sealed so."""
+        """Returns the share, or None if it was not sealed like this."""
         return unseal(self._key(agreed, sender, receiver), sealed, self._bound)
 
     def _key(self, agreed: bytes, sender: bytes, receiver: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """The server's half: a setup, and the sums that it serves.
 
-See the package's docstring for who sees what.
+The package's docstring says who sees what.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Replies = Mapping[int, wire.Arrays]
 
 @dataclass(frozen=True)
 class StageRequest:
-    """One exchange of a setup or a sum.
+    """One exchange of a setup or a sum: who is asked what.
 
-    It says who is asked what, and is sent the replies by partition.
+    The generator that yields it is sent the replies by partition.
 
     Attributes:
         stage: its name.
@@ -98,7 +98,7 @@ class Established:
 
     @property
     def is_spent(self) -> bool:
-        """Returns whether every epoch has been used up."""
+        """True if every epoch has been used up."""
         return self.epoch >= EPOCHS
 
     def renew(self) -> None:
@@ -115,7 +115,7 @@ class Established:
         return {"epoch": self.epoch, "revealed": revealed, "unreachable": sorted(self.unreachable)}
 
     def to_entry(self) -> dict[str, Any]:
-        """The rest of it, as JSON values and arrays."""
+        """Returns the rest of the setup, as JSON values and arrays."""
         setup, arrays = self.committee.setup, {name: getattr(self, name) for name in _ARRAYS}
         facts = {"number": setup.number, "identifier": setup.identifier.hex(), "invited": list(setup.clients)}
         return {**facts, "enrolled": self.committee.enrolled.hex(), **arrays}
@@ -306,9 +306,9 @@ class CommitteeSumServer:
         return self._total, tuple(self._clients[i] for i in sorted(self._nonces))
 
     def _step(self, stage: str, common: wire.Arrays, enough: Callable[[Collection[int]], bool]) -> StageRequest:
-        """Asks the present members.
+        """Returns a request to the present members.
 
-        Each gets the sealed shares for the keys of those that are gone.
+        Each gets its sealed shares of the keys of those that are gone.
         """
         epoch, established, gone = self.facts.epoch, self.established, sorted(self._wanted())
         flags = np.zeros(len(self._committee.members), bool)
@@ -324,7 +324,7 @@ class CommitteeSumServer:
         return self._clients[self._committee.members[seat]]
 
     def _answered(self, replies: Replies, *, is_first: bool) -> set[int]:
-        """Takes the members' masks, at first, and shares.
+        """Takes the members' shares and, the first time, their masks.
 
         Returns the seats of those that answered.
         """
@@ -342,7 +342,7 @@ class CommitteeSumServer:
         return answered
 
     def _all_recovered(self) -> bool:
-        """Returns whether every lost member's key is known now."""
+        """Recovers lost members' keys; returns whether every one is known."""
         missing = [seat for seat in sorted(self._wanted()) if not self._recovered(seat)]
         return not missing
 
@@ -376,7 +376,7 @@ class CommitteeSumServer:
             )
 
     def _helped(self, seat: int, arrays: wire.Arrays, is_first: bool) -> None:
-        """One member's masks and shares."""
+        """Takes one member's masks and shares."""
         wanted = sorted(self._wanted())
         wire.count_arrays(arrays, 3 if is_first else 2)
         held = wire.read_flags(arrays[-2], len(wanted))
@@ -387,7 +387,7 @@ class CommitteeSumServer:
             self._shares.setdefault(int(owner), {})[seat] = share
 
     def _recovered(self, owner: int) -> bool:
-        """Returns whether the shares of a member's key give it.
+        """Recovers a member's key; returns whether its shares give it.
 
         One wrong share among more than enough is left out.
         """

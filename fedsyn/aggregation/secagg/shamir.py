@@ -1,6 +1,6 @@
 """Shamir's secret sharing of 256-bit secrets over a prime field.
 
-With Python's integers.
+It computes with Python's integers.
 
 A secret is the constant term of a random polynomial of degree t - 1; a share is its value at a holder's public point.
 Any t shares give the secret (Lagrange interpolation at 0), t - 1 are independent of it.
@@ -20,7 +20,7 @@ _LAZY = 16  # Horner steps between two reductions: points are small, so products
 
 
 def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
-    """One share (33 bytes) per point, of which `threshold` give the secret.
+    """Returns one share (33 bytes) per point; `threshold` give the secret.
 
     Args:
         secret: at most 32 bytes.
@@ -61,7 +61,7 @@ def coefficients_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _inverses(values: Sequence[int]) -> list[int]:
-    """Modular inverses with a single inversion (Montgomery's trick)."""
+    """Returns modular inverses with a single inversion (Montgomery's trick)."""
     products = [1]
     for value in values:
         products.append(products[-1] * value % PRIME)
@@ -84,7 +84,7 @@ def join(points: tuple[int, ...], shares: Sequence[bytes]) -> bytes | None:
 
 
 def windows(count: int, size: int) -> list[int]:
-    """Yields start positions of cyclic windows of shares.
+    """Returns start positions of cyclic windows of shares.
 
     One of the windows of `size` shares out of `count` should be without a wrong share.
 

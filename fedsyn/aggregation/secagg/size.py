@@ -120,7 +120,7 @@ def derive(n: int, corrupted: int, dropouts: int, statistical_security_bits: int
 
 
 def _least(n: int, marked: int, draws: int, allowed: Fraction, start: int) -> int:
-    """Smallest k >= start with P[H(n, marked, draws) > k] <= allowed."""
+    """Returns the least k >= start with P[H(...) > k] <= allowed."""
     while hypergeometric_tail(n, marked, draws, start + 1) > allowed:
         start += 1
     return start
