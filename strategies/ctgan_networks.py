@@ -174,16 +174,11 @@ def _made(parameters: Parameters, conditions: Any, noise: Any, key: Any, shape: 
 
 
 def fake_gradient(discriminator: Parameters, seen: Any, clip: float) -> Parameters:
-    """Returns the mean clipped gradient over generated rows.
+    """Returns the mean clipped gradient over generated rows `seen`, (b, 2 C).
 
-    Each is clipped as a real row's is; the loss is -log of the probability of "made". A weight's gradient at a row is
+    Each is clipped as a real row's is. The loss is -log of the probability of "made". A weight's gradient at a row is
     the product of what comes in and of the slope of what goes out, so its norm is the product of both norms, and no
     row's gradient is formed by itself.
-
-    Args:
-        discriminator: its parameters.
-        seen: (b, 2 C) soft rows with conditions.
-        clip: L2 norm that each row's gradient is clipped to.
     """
     w1, b1, w2, b2, w3, b3 = discriminator
 

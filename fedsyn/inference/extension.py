@@ -36,7 +36,7 @@ class Extension:
         """Cells and pass cost on the way between attributes, (2, k, k).
 
         They are the least sums along a path from a node with one attribute to a node with the other, without the first
-        node's.
+        node's. Nodes with one attribute are connected, so the least sum is that of the shortest way.
         """
         # Sums of cells and pass costs along the path between any two nodes, parents first.
         weights = np.stack([self.cells, self.passes])

@@ -44,7 +44,7 @@ _CHUNK = 1 << 13  # words at a time: a chunk's arrays fit into the nearest cache
 
 
 def discrete_gaussian(s: float, size: int, source: RandomSource) -> NDArray[np.int64]:
-    """`size` independent numbers of N_Z(0, s²).
+    """Draws `size` independent numbers of N_Z(0, s²).
 
     Args:
         s: parameter. The standard deviation is at most s, and from s = 3 on equals it to within 1e-70.
@@ -72,10 +72,9 @@ def _tables(s: float) -> tuple[tuple[int, _Table], ...]:
 def split(variance: Fraction, largest: int = TABLE_VARIANCE) -> list[tuple[int, Fraction]]:
     """Splits a variance exactly into factors and small variances.
 
-    Factors f and variances V, none above `largest`, with Σ f² V = `variance`.
-
-    Σ f X_V, X_V from N_Z(0, V), is then N_Z(0, variance) up to the error in the module's docstring. Every split has V₁
-    = 10 k² and V₂ = variance/k² - 10, about equal, so that c² = 10 (1 - 10 k²/variance).
+    The factors f and the variances V, none above `largest`, have Σ f² V = `variance`. Then Σ f X_V, X_V from N_Z(0, V),
+    is N_Z(0, variance) up to the error in the module's docstring. Every split has V₁ = 10 k² and V₂ = variance/k² - 10,
+    about equal, so that c² = 10 (1 - 10 k²/variance).
     """
     if variance <= largest:
         return [(1, variance)]
@@ -110,7 +109,7 @@ class _Table:
     def draw(self, size: int, source: RandomSource) -> NDArray[np.int64]:
         """Draws numbers, (size,) int64.
 
-        The last bit of a word is the sign, the first 63 are those of the uniform number.
+        The last bit of a word is the sign; the first 63 are those of the uniform number.
         """
         words = _words(size, source)
         magnitude = self.direct[words >> np.uint64(64 - _BUCKET_BITS)].astype(np.int64)
@@ -121,7 +120,7 @@ class _Table:
         return signed
 
     def _search(self, heads: NDArray[np.uint64], source: RandomSource) -> NDArray[np.int64]:
-        """Returns the number of table entries that a uniform number reaches.
+        """Returns how many table entries a uniform number reaches.
 
         The number begins with these 63 bits.
         """
@@ -142,7 +141,7 @@ def _words(size: int, source: RandomSource) -> NDArray[np.uint64]:
 def _cumulative(variance: Fraction, last: int) -> list[int]:
     """Returns scaled cumulative probabilities of a cut discrete Gaussian.
 
-    floor(2^191 P(|X| <= i)) for i = 0 ... last-1, with X from N_Z(0, variance) cut to |X| <= last.
+    They are floor(2^191 P(|X| <= i)) for i = 0 ... last-1, with X from N_Z(0, variance) cut to |X| <= last.
     """
     sums, total = [], 0
     for x, weight in enumerate(_weights(variance, last)):
@@ -156,10 +155,9 @@ def _cumulative(variance: Fraction, last: int) -> list[int]:
 def _weights(variance: Fraction, last: int) -> list[int]:
     """Returns 2^320 exp(-x²/(2 variance)) for x = 0 ... last.
 
-    Each is off by at most 5 last² + 5 < 2^34.
-
-    With q = exp(-1/(2 variance)) the ratio of neighbours is q^(2x+1). Every product is rounded down; an error of a
-    ratio grows by at most 4 per step, and that of a weight by the ratio's plus 1, since no factor exceeds one.
+    Each is off by at most 5 last² + 5 < 2^34. With q = exp(-1/(2 variance)) the ratio of neighbours is q^(2x+1). Every
+    product is rounded down; an error of a ratio grows by at most 4 per step, and that of a weight by the ratio's plus
+    1, since no factor exceeds one.
     """
     context = Context(prec=_WORK_BITS * 3 // 10 + 12)
     exponent = context.divide(Decimal(-variance.denominator), Decimal(2 * variance.numerator))

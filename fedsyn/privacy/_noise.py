@@ -25,7 +25,7 @@ GRID_BITS = 16
 def noise_grid(sigma: float) -> float:
     """Returns the spacing of the released values, in records.
 
-    A power of two that divides 1.
+    It is a power of two that divides 1.
     """
     return min(1.0, 2.0 ** (math.floor(math.log2(sigma)) - GRID_BITS))
 
@@ -62,7 +62,7 @@ def gaussian(values: NDArray[np.number], sigma: float, source: RandomSource) -> 
 def discrete(values: NDArray[np.int64], s: float, source: RandomSource) -> NDArray[np.int64]:
     """Adds N_Z(0, s²) to values, exact to 2^-170.
 
-    One independent number per entry; no float is involved.
+    Each entry has an independent number; no float is involved.
 
     Args:
         values: (L,) int64; the caller makes sure that the sums fit.
@@ -110,7 +110,9 @@ def exponential(scores: NDArray[np.float64], epsilon: float, sensitivity: float,
 
 
 def gumbel_steps(size: int, scale: float, source: RandomSource) -> NDArray[np.int64]:
-    """(size,) standard Gumbel variables times `scale`, each rounded to an integer (`fedsyn.privacy.shared_choice`).
+    """Draws Gumbel variables times `scale`, rounded to integers, (size,).
+
+    They are standard ones, for `fedsyn.privacy.shared_choice`.
 
     Every source's Gumbel variables lie within [-8, 800]: its uniform numbers are at least 2^-1074.
     """

@@ -31,7 +31,7 @@ class Accountant(ABC):
     def unit(self) -> str:
         """Unit of `cost` and `capacity`.
 
-        'rho', 'mu²' or a Rényi divergence.
+        It is 'rho', 'mu²' or a Rényi divergence.
         """
 
     @property
@@ -53,7 +53,7 @@ class Accountant(ABC):
     def cost(self, release: Release) -> float:
         """Returns the cost of one entry.
 
-        Raises ValueError when this accountant's theorem does not cover it.
+        It raises ValueError if this accountant's theorem does not cover the entry.
         """
 
     @abstractmethod
@@ -62,17 +62,13 @@ class Accountant(ABC):
     def exchanged(self, release: Release, cost: float) -> float:
         """Returns an entry's cost where a row is exchanged for another.
 
-        Sums of it are the second argument of `epsilon_replaced`.
-
-        Exchanging multiplies what an entry moves by its `replaced`, and so rho and mu² by the square.
+        Sums of it are the second argument of `epsilon_replaced`. Exchanging multiplies what an entry moves by its
+        `replaced`, and so rho and mu² by the square.
         """
         return cost * release.replaced**2
 
     def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
-        """Returns the ε where a row is exchanged for another.
-
-        Instead of added or removed.
-        """
+        """Returns the ε where a row is exchanged, not added or removed."""
         return self.epsilon(exchanged, delta)
 
     @abstractmethod
@@ -83,7 +79,7 @@ class Accountant(ABC):
 class ZcdpAccountant(Accountant):
     """Fully adaptive zCDP filter.
 
-    Any next release is allowed while the sum of rho stays within `rho`.
+    Any next release is allowed while the sum of rho stays within `most`.
 
     Mechanism, scale and whether to go on may all depend on everything released before: a filter that stops
     the sum at `rho` makes the whole interaction rho-zCDP (Feldman & Zrnic 2021 for Rényi DP at every order;
@@ -167,10 +163,9 @@ class GaussianAccountant(Accountant):
 class RenyiAccountant(Accountant):
     """Rényi DP at ONE order, chosen before the run.
 
-    For steps of DP-SGD, and the releases beside them.
-
-    Costs add up, and a filter that stops their sum makes the whole interaction that Rényi DP, fully adaptively
-    (Feldman & Zrnic 2021). The module `fedsyn.privacy.renyi` says what a step costs.
+    It serves steps of DP-SGD, and the releases beside them. Costs add up, and a filter that stops their sum makes the
+    whole interaction that Rényi DP, fully adaptively (Feldman & Zrnic 2021). The module `fedsyn.privacy.renyi` says
+    what a step costs.
 
     Attributes:
         order: α, an integer of at least 2.
@@ -190,7 +185,7 @@ class RenyiAccountant(Accountant):
     def of(cls, budget: PrivacyBudget, order: int) -> RenyiAccountant:
         """Returns the accountant of a whole budget, less rounding room.
 
-        Raises ConfigError if the budget is too small for this order.
+        It raises ConfigError if the budget is too small for this order.
         """
         most = renyi_capacity(budget.epsilon, budget.delta, order) * (1.0 - 2.0 * ROUNDING_ROOM)
         if not most > 0.0:
@@ -230,7 +225,7 @@ class RenyiAccountant(Accountant):
         return release.rho * release.replaced**2
 
     def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
-        """The better of two bounds.
+        """Returns the better of two bounds.
 
         A row removed and another one added: (ε, δ') twice is (2 ε, (1 + e^ε) δ')-DP, for the largest δ' that keeps this
         within δ. And as zCDP, without what sampling saves: given which places are sampled, a row that is exchanged
@@ -248,12 +243,12 @@ class RenyiAccountant(Accountant):
         return min(twice, zcdp_epsilon(exchanged, delta))
 
     def _twice(self, spent: float, log_delta: float) -> float:
-        """log((1 + e^ε) δ')."""
+        """Returns log((1 + e^ε) δ')."""
         epsilon = self._at(spent, log_delta)
         return log_delta + epsilon + math.log1p(math.exp(-epsilon))
 
     def _at(self, spent: float, log_delta: float) -> float:
-        """`renyi_epsilon`, of a δ that may be too small for a double."""
+        """Returns `renyi_epsilon` of a δ that may underflow a double."""
         return max(0.0, spent + math.log1p(-1.0 / self.order) - (log_delta + math.log(self.order)) / (self.order - 1))
 
     def to_dict(self) -> dict[str, str | float]:
@@ -263,7 +258,7 @@ class RenyiAccountant(Accountant):
 def accountant_for(name: str, budget: PrivacyBudget) -> Accountant:
     """Returns the accountant called 'zcdp' or 'gaussian'.
 
-    The whole budget is its capacity.
+    Its capacity is the whole budget.
     """
     if name == "zcdp":
         return ZcdpAccountant.of(budget)
@@ -273,7 +268,10 @@ def accountant_for(name: str, budget: PrivacyBudget) -> Accountant:
 
 
 def accountant_from_dict(state: Mapping[str, Any]) -> Accountant:
-    """The inverse of `to_dict`; a ledger checks the capacity against its budget."""
+    """Restores an accountant that `to_dict` wrote.
+
+    A ledger checks its capacity against the budget.
+    """
     if state["name"] == "zcdp":
         return ZcdpAccountant(state["rho"])
     if state["name"] == "gaussian":

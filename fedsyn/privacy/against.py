@@ -40,9 +40,9 @@ def left(shares: Shares, known: int, alone: bool = False) -> int:
 
 
 def times_of(shares: Shares, remaining: int) -> float:
-    """Returns how many times dearer a release is with `shares` shares.
+    """Returns how many times dearer a release is with `remaining` shares.
 
-    In rho or mu², against the H shares charged.
+    It compares rho or mu² with that of the H shares charged.
 
     H s² is at least (γσ)² + r² (`fedsyn.privacy.distributed`). So j shares are a Gaussian noise of variance
 
@@ -58,7 +58,7 @@ def times_of(shares: Shares, remaining: int) -> float:
 
 
 def faced(release: Release, known: int, alone: bool) -> Release:
-    """The entry as it would stand with the noise that is left.
+    """Returns the entry as it would stand with the noise left.
 
     `extra` is 1000 L (t + u) for H shares, where each further one adds a term to t that is below u (s is at least 3),
     so j times as much is enough for j of them.
@@ -75,9 +75,8 @@ def faced(release: Release, known: int, alone: bool) -> Release:
 def tolerated(shares: Iterable[Shares], holders: int, reads: Reads) -> int | None:
     """Returns the most holders that may pool knowledge at no price.
 
-    They pool with the server, without facing more than what is charged.
-
-    None where the server alone faces more, or reads exact numbers.
+    With the server they then face no more than what is charged. The result is None if the server alone faces more, or
+    reads exact numbers.
     """
     some = [*shares]
     if reads == "exact numbers" or (reads == "vectors" and any(one.honest > 1 for one in some)):
@@ -90,7 +89,7 @@ def against(
 ) -> dict[str, Any]:
     """Returns who faces which epsilon, as JSON values.
 
-    `ledger.json` and `fedsyn explain` say it.
+    They stand in `ledger.json` and in `fedsyn explain`.
 
     Args:
         epsilon: of a coalition of so many holders, which can read the vector of one other by itself, or not.
@@ -118,7 +117,7 @@ def against(
 def in_words(faces: dict[str, Any], budget: float) -> list[str]:
     """Returns who faces which epsilon, in sentences.
 
-    Empty where there is one holder.
+    There are none if there is one holder.
 
     Args:
         faces: as `against` gives it.
@@ -174,7 +173,7 @@ def _with_the_server(faces: dict[str, Any], by: dict[tuple[int, bool], float | N
 def at_most(value: float | None) -> str:
     """Rounds a number up to four digits.
 
-    What rounding put on it is taken off first.
+    A relative 1e-9, which rounding may have added, is taken off first.
 
     >>> at_most(1.0), at_most(1.24512), at_most(0.7961)
     ('1', '1.246', '0.7961')

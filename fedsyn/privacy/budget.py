@@ -24,7 +24,7 @@ ROUNDING_ROOM = 1e-9
 class PrivacyBudget:
     """The final guarantee: (epsilon, delta)-DP.
 
-    For one row, added or removed, at one client.
+    It holds for one row, added or removed, at one client.
 
     >>> budget = PrivacyBudget(epsilon=1.0, delta=1e-5)
     >>> round(budget.rho, 5), round(budget.mu, 5)  # as zCDP, and as one Gaussian mechanism
@@ -48,17 +48,14 @@ class PrivacyBudget:
 
     @property
     def rho(self) -> float:
-        """Largest zCDP parameter that implies the budget.
-
-        Less the room kept for rounding.
-        """
+        """Largest zCDP parameter that implies the budget, less rounding room."""
         return zcdp_rho(self.epsilon, self.delta) * (1.0 - 2.0 * ROUNDING_ROOM)
 
     @property
     def mu(self) -> float:
         """Largest `sensitivity / sigma` of one Gaussian mechanism within the budget.
 
-        Less the same room.
+        Room for rounding is taken off.
         """
         return gaussian_mu(self.epsilon, self.delta) * (1.0 - ROUNDING_ROOM)
 
@@ -106,7 +103,7 @@ def require_budget(fits: bool, sentence: Callable[[], str]) -> None:
 def gaussian_rho(sigma: float, sensitivity: float = 1.0) -> float:
     """Returns the zCDP of one Gaussian release.
 
-    `sensitivity² / (2 sigma²)` (Bun & Steinke 2016, Proposition 1.6).
+    It is `sensitivity² / (2 sigma²)` (Bun & Steinke 2016, Proposition 1.6).
     """
     ratio = positive("sensitivity", sensitivity) / positive("sigma", sigma)
     return 0.5 * ratio * ratio  # infinite where ** would raise: then no ledger accepts it
@@ -115,18 +112,18 @@ def gaussian_rho(sigma: float, sensitivity: float = 1.0) -> float:
 def exponential_rho(epsilon: float) -> float:
     """Returns the zCDP of one exponential mechanism: `epsilon² / 8`.
 
-    By its bounded range (Cesar & Rogers 2021).
+    This follows from its bounded range (Cesar & Rogers 2021).
     """
     return positive("epsilon", epsilon) * epsilon / 8.0
 
 
 def sigma_for_rho(rho: float, sensitivity: float = 1.0) -> float:
-    """The sigma at which one Gaussian release costs `rho`."""
+    """Returns the sigma at which one Gaussian release costs `rho`."""
     return positive("sensitivity", sensitivity) / math.sqrt(2.0 * positive("rho", rho))
 
 
 def epsilon_for_rho(rho: float) -> float:
-    """The epsilon at which one choice by the exponential mechanism costs `rho`."""
+    """Returns the epsilon at which one exponential mechanism costs `rho`."""
     return math.sqrt(8.0 * positive("rho", rho))
 
 
@@ -145,7 +142,7 @@ def _number(name: str, value: object) -> float:
 def positive(name: str, value: float | None) -> float:
     """Returns a number that is positive and finite.
 
-    Raises ValueError, which names it, where it is not.
+    If it is not, a ValueError names it.
     """
     if value is None or not 0.0 < value < math.inf:
         raise ValueError(f"{name} must be positive and finite")

@@ -33,7 +33,7 @@ _STEP = 2.0**-45  # relative step towards the safe side while verifying an inver
 def zcdp_delta(rho: float, epsilon: float) -> float:
     """Returns the δ at which rho-zCDP implies (epsilon, δ)-DP.
 
-    The bound of FLAIM Lemma A.2, minimised over α.
+    It is the bound of FLAIM Lemma A.2, minimised over α.
 
     `log δ(α) = (α-1)(αρ-ε) + (α-1) log(α-1) - α log α` is strictly convex on α > 1, and its derivative
     `(2α-1)ρ - ε + log(1-1/α)` increases from -inf, so the minimum is its one zero. The lemma holds for EVERY
@@ -65,7 +65,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=4096)
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """The smallest epsilon for which `zcdp_delta(rho, epsilon) <= delta`, rounded up.
+    """Returns the least epsilon with `zcdp_delta(rho, epsilon) <= delta`, rounded up.
 
     >>> round(zcdp_epsilon(0.05, 1e-5), 4)
     1.3081
@@ -101,12 +101,10 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Returns the largest rho that implies (epsilon, delta)-DP.
+    """Returns the largest rho that implies (epsilon, delta)-DP, rounded down.
 
-    By Lemma A.2, rounded down.
-
-    At the optimum `ρ = (ε - log(1-1/α)) / (2α-1)`; put into `(α-1)²ρ + log α = log(1/δ)` the left side
-    increases in α.
+    It is by Lemma A.2. At the optimum `ρ = (ε - log(1-1/α)) / (2α-1)`; put into `(α-1)²ρ + log α = log(1/δ)` the left
+    side increases in α.
     """
     _require(0.0 < epsilon < math.inf, "epsilon must be positive and finite")
     _require(SMALLEST_DELTA < delta < 1.0, "delta must lie strictly between 0 and 1")
@@ -130,9 +128,9 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _zcdp_delta_at(rho: float, epsilon: float, x: float) -> float:
-    """Returns Lemma A.2's δ at α = 1 + x.
+    """Returns Lemma A.2's δ at α = 1 + x, rounded up.
 
-    Inflated by its rounding error.
+    It is inflated by its rounding error.
     """
     # x log x - (1+x) log(1+x), written so that a large x cancels nothing.
     terms = (x * (1.0 + x) * rho, -x * epsilon, -x * math.log1p(1.0 / x), -math.log1p(x))
@@ -159,9 +157,9 @@ def _lower_order(rho: float, epsilon: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Returns the exact δ of a Gaussian mechanism, rounded up.
+    """Returns the exact δ of a Gaussian mechanism at `epsilon`, rounded up.
 
-    With `mu = sensitivity / sigma` at `epsilon`.
+    The mechanism has `mu = sensitivity / sigma`.
 
     Balle & Wang's `δ = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ)` subtracts two nearly equal numbers. With
     a = ε/μ - μ/2, b = ε/μ + μ/2, Mills' ratio R and the normal density φ it is `φ(a) (R(a) - R(b))`: nothing
@@ -196,7 +194,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Returns the smallest epsilon of a Gaussian mechanism, rounded up.
 
-    With `mu`, at delta.
+    The mechanism has `mu = sensitivity / sigma`; epsilon is that at `delta`.
     """
     _require(mu >= 0.0, "mu must be at least 0")
     _require(SMALLEST_DELTA < delta < 1.0, "delta must lie strictly between 0 and 1")
@@ -231,7 +229,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def _mills(x: float) -> float:
-    """Mills' ratio `(1 - Φ(x)) / φ(x)` for x >= 0."""
+    """Returns Mills' ratio `(1 - Φ(x)) / φ(x)` for x >= 0."""
     return _SQRT_HALF_PI * float(erfcx(x / math.sqrt(2.0)))
 
 
@@ -241,9 +239,8 @@ def _mills(x: float) -> float:
 def _boundary(below: Callable[[float], bool], low: float, high: float) -> float:
     """Bisects to neighbouring doubles.
 
-    Returns the end at which `below` is False (`high`'s side).
-
-    `below(high)` must be False; `low` is assumed True and never evaluated.
+    Returns the end at which `below` is False (`high`'s side). `below(high)` must be False; `low` is assumed True and
+    never evaluated.
     """
     while True:
         middle = low + 0.5 * (high - low)

@@ -1,6 +1,6 @@
 """Noise that the clients of a sum add in shares.
 
-The plan of one sum, and the proof that it protects.
+Here are the plan of one sum, and the proof that it protects.
 
 The sum of integer vectors v (a row moves it by at most Δ in L2 norm) is to carry the Gaussian noise that was planned,
 N(0, σ²), though nobody draws it. Client i sends γ v_i + X_i, where γ is a public power of two, the `resolution`, and
@@ -124,7 +124,9 @@ class DistributedNoise:
         corrupted: int,
         by: str = CLIENTS,
     ) -> DistributedNoise:
-        """Shares sized for the fewest honest contributors, `fewest - corrupted`.
+        """Returns shares sized for the fewest honest contributors.
+
+        They are `fewest - corrupted`.
 
         Raises:
             ConfigError: if no contributor need be honest.
@@ -156,9 +158,8 @@ class DistributedNoise:
     def of_parties(cls, sigma: float, *, count: int, length: int) -> DistributedNoise:
         """Returns the shares of a store's three parties.
 
-        All must be there, and one may be corrupted.
-
-        The opened marginals then carry 1.5 times the variance that is charged. Each marginal has sensitivity 1.
+        All must be there, and one may be corrupted. The opened marginals then carry 1.5 times the variance that is
+        charged. Each marginal has sensitivity 1.
         """
         facts = {"sensitivity": 1.0, "count": count, "length": length}
         return cls.of(sigma, **facts, asked=3, fewest=3, corrupted=1, by=PARTIES)  # type: ignore[arg-type]
@@ -169,10 +170,9 @@ class DistributedNoise:
     ) -> DistributedNoise:
         """Returns shares that clients drew before sigma was known.
 
-        The integers are scaled to the noise, not it to them.
-
-        Each client deals shares of `pool_share(H)`; what is opened with them is multiplied by the largest γ, any
-        integer, with H s² >= (γσ)² + r². The proof above asks no more of γ and s.
+        The integers are scaled to the noise, not the noise to them: each client deals shares of `pool_share(H)`; what
+        is opened with them is multiplied by the largest γ, any integer, with H s² >= (γσ)² + r². The proof above asks
+        no more of γ and s.
 
         Args:
             sigma: as for `of`, of marginals, each of sensitivity 1.
@@ -207,13 +207,13 @@ class DistributedNoise:
     def shares(self) -> Shares:
         """Makers of the noise, as a server's entry says.
 
-        See `fedsyn.privacy.against`.
+        `fedsyn.privacy.against` reads them.
         """
         return Shares(self.asked, self.fewest, self.honest)
 
     @property
     def is_local(self) -> bool:
-        """Returns whether a single share is the planned noise.
+        """True if a single share is the planned noise.
 
         Each client's vector is then protected by itself.
         """
@@ -225,19 +225,18 @@ class DistributedNoise:
         return "each client" if self.is_local and self.by == CLIENTS else self.by
 
     def whole(self) -> DistributedNoise:
-        """Draws the planned noise once more, whole, by one drawer.
+        """Returns the plan of the whole noise once more, by one drawer.
 
-        The drawer need trust no contributor. In the same units of 1/γ.
-
-        H = 1 in the proof: this share alone is the planned noise, whatever the others' are. It is charged with what
-        the shares cost beyond it, which is no less.
+        The drawer need trust no contributor. The noise is in the same units of 1/γ. H = 1 in the proof: this share
+        alone is the planned noise, whatever the others' are. It is charged with what the shares cost beyond it, which
+        is no less.
         """
         return replace(self, share=share_of(self.resolution * self.sigma, 1), asked=1, fewest=1, corrupted=0)
 
     def sigma_of(self, contributors: int) -> float:
         """Returns the standard deviation of an opened sum, in summed units.
 
-        A sum of this many clients, with all their shares in it.
+        The sum has all shares of this many clients in it.
         """
         return self.share * math.sqrt(contributors) / self.resolution
 
@@ -251,7 +250,7 @@ class DistributedNoise:
     ) -> Release:
         """Returns the ledger entry of this sum.
 
-        For a row that touches as many of its arrays as one row may.
+        It is for a row that touches as many of the sum's arrays as one row may.
         """
         return Release(
             name,
@@ -267,7 +266,7 @@ class DistributedNoise:
         )
 
     def check_ring(self, largest: float) -> None:
-        """Makes sure that no sum wraps around in [-2^63, 2^63).
+        """Raises ConfigError if a sum might wrap around in [-2^63, 2^63).
 
         All shares of the asked clients together are subgaussian with variance n s²; their sum stays within
         s √(2 n log(2 L 2^60)) in every one of the L entries but for a probability of 2^-60.
@@ -304,10 +303,8 @@ def share_of(scaled_sigma: float, honest: int) -> float:
 def pool_share(honest: int) -> float:
     """Returns s of shares that are dealt before their use is known.
 
-    H of them make 2^30 (`DistributedNoise.of_pool`).
-
-    The finer the pool, the closer the noise comes to what was asked for: γ is about 2^30/σ, and one integer step of it
-    is all that is lost.
+    H of them make 2^30 (`DistributedNoise.of_pool`). The finer the pool, the closer the noise comes to what was asked
+    for: γ is about 2^30/σ, and one integer step of it is all that is lost.
 
     Raises:
         ConfigError: if no contributor need be honest.
@@ -323,14 +320,14 @@ def pool_share(honest: int) -> float:
 def _extra_rho(length: int, share: float, honest: int) -> float:
     """Returns 1000 L (t + u) of step 4.
 
-    The cost of discrete shares beyond a continuous Gaussian's.
+    It is the cost of discrete shares beyond a continuous Gaussian's.
     """
     return _SAFETY * length * (_shares_excess(share, honest) + _atanh2(_theta(ROUNDING**2)))
 
 
 @lru_cache(maxsize=256)
 def _shares_excess(share: float, honest: int) -> float:
-    """t: Σ_{k=1}^{H-1} log((1+θ_k)/(1-θ_k)) of step 1, for s >= 1."""
+    """Returns t = Σ_{k=1}^{H-1} log((1+θ_k)/(1-θ_k)) of step 1, for s >= 1."""
     k = np.arange(1, honest, dtype=np.float64)
     exponent = -2.0 * np.pi**2 * share**2 * k / (k + 1.0)
     # theta_k is exp(exponent) times 2 (1 + exp(3 exponent) + ...) < 2.01; log((1+θ)/(1-θ)) < 2.01 θ for θ < 0.1.
@@ -338,10 +335,10 @@ def _shares_excess(share: float, honest: int) -> float:
 
 
 def _theta(variance: float) -> float:
-    """θ = 2 Σ_{j>=1} exp(-2π² j² variance)."""
+    """Returns θ = 2 Σ_{j>=1} exp(-2π² j² variance)."""
     return 2.0 * math.fsum(math.exp(-2.0 * (math.pi * j) ** 2 * variance) for j in range(1, 8))
 
 
 def _atanh2(theta: float) -> float:
-    """log((1+θ)/(1-θ))."""
+    """Returns log((1+θ)/(1-θ))."""
     return 2.0 * math.atanh(theta)

@@ -156,9 +156,8 @@ class Ledger:
     def _against(self) -> dict[str, Any]:
         """Returns who faces which epsilon, for ledger.json.
 
-        Nothing where the number of holders is unknown.
-
-        The entries are the record of what was spent, and this is a reading of them: where it fails, the record stands.
+        It is empty if the number of holders is unknown. The entries are the record of what was spent, and this is a
+        reading of them: where it fails, the record stands.
         """
         holders, reads = (self.assumptions.get(name) for name in ("holders", "server_reads"))
         if not isinstance(holders, int):
@@ -186,9 +185,8 @@ class Ledger:
     def among(self, clients: Sequence[int]) -> Iterator[None]:
         """Limits the charges within it to the rows of these clients.
 
-        Of everybody where none is named.
-
-        Whoever uses it must choose them without looking at rows, and name all that were asked, answered or not.
+        If none is named, charges concern everybody. Callers must choose the clients without looking at rows, and name
+        all that were asked, answered or not.
         """
         before, self._among = self._among, tuple(sorted(int(k) for k in clients))
         try:
@@ -244,7 +242,7 @@ class Ledger:
         self._costs += costs
 
     def promise(self, release: Release) -> None:
-        """Charges a release whose noise ANOTHER party draws, named in `release.noise_by`.
+        """Charges a release whose noise ANOTHER party draws, `release.noise_by`.
 
         A client calls it before it sends an exact vector into a sum that the server (or a committee)
         perturbs. Its rows are protected only as far as that party keeps the promise; the report says so.
@@ -296,9 +294,9 @@ class Ledger:
     def sampled_gaussian(
         self, total: Callable[[NDArray[np.int64]], NDArray[np.int64]], rows: int, entry: Release, source: RandomSource
     ) -> NDArray[np.float64]:
-        """Takes a step of DP-SGD.
+        """Charges a step of DP-SGD, then takes it.
 
-        Charges, takes a secret Poisson sample of the rows, and adds N(0, sigma²) to their sum.
+        It takes a secret Poisson sample of the rows, and adds N(0, sigma²) to their sum.
 
         Args:
             total: gives the exact sum over some rows, by their indices: (L,) integers, so that no rounding depends on
@@ -333,10 +331,8 @@ class Ledger:
     ) -> NDArray[np.int64]:
         """Charges, then returns a client's noisy part of a sum.
 
-        The part is scaled, and the client's share of the noise added.
-
-        The charge is that of the opened sum, which is what the client's rows are seen through; with local noise it is
-        that of the vector itself.
+        The part is scaled, and the client's share of the noise added. The charge is that of the opened sum, which is
+        what the client's rows are seen through; with local noise it is that of the vector itself.
 
         Args:
             values: (L,) integers, the concatenated arrays of the sum.
@@ -400,9 +396,9 @@ class Ledger:
     def selection_share(
         self, scores: NDArray[np.int64], noise: SelectionNoise, entry: Release, source: RandomSource, *, draws: bool
     ) -> NDArray[np.int64]:
-        """Charges a joint choice, then draws this party's noise share.
+        """Charges a joint choice, then adds this party's share of its noise.
 
-        Parties make the choice together.
+        Several parties make the choice together.
 
         Args:
             scores: (m,) integers, to which the share is added; zeros where nobody may see scores.
@@ -427,7 +423,7 @@ class Ledger:
     def _drawn_here(self, entry: Release, mechanism: str, source: RandomSource) -> Release:
         """Returns an entry as it stands where its noise is drawn.
 
-        Raises ValueError for another kind of release.
+        It raises ValueError for another kind of release.
         """
         if entry.mechanism != mechanism:
             raise ValueError(f"expected a {mechanism} release, got a {entry.mechanism} one")
@@ -438,7 +434,7 @@ class Ledger:
     ) -> NDArray[np.int64]:
         """Charges, then adds a sum's whole noise to a total.
 
-        The total has shares of the noise, or none.
+        The total may have shares of the noise already.
 
         Args:
             total: (L,) in units of 1/`noise.resolution`, modulo 2^64; it may wrap around, and so may the result.
@@ -457,10 +453,8 @@ class Ledger:
     def pool(self, length: int, share: float, promised: Release, source: RandomSource) -> NDArray[np.int64]:
         """Draws shares of noise that will be opened later, (length,).
 
-        This holder's part of what a promise relies on.
-
-        Nothing is charged: the promise covers every opening. It is entered once, its shares are drawn once, and the
-        entry names their sampler from then on.
+        They are this holder's part of what a promise relies on. Nothing is charged: the promise covers every opening.
+        It is entered once, its shares are drawn once, and the entry names their sampler from then on.
 
         Raises:
             ValueError: this ledger has no such promise of the clients' noise, or its shares were drawn.
@@ -479,7 +473,7 @@ class Ledger:
     def not_private(self, reason: str) -> None:
         """Records that the run as a whole is not private.
 
-        A baseline that reads exact data, for instance.
+        A baseline that reads exact data is an example.
         """
         if reason not in self._caveats:
             self._caveats.append(reason)
@@ -520,9 +514,8 @@ class Ledger:
     def from_dict(cls, state: Mapping[str, Any]) -> Ledger:
         """Rebuilds a ledger.
 
-        Every cost is computed anew from the entries and charged again.
-
-        What a ledger accepted, its state is accepted with (`REREADING_ROOM`). New releases get no more room by that.
+        Every cost is computed anew from the entries and charged again. What a ledger accepted, its state is accepted
+        with (`REREADING_ROOM`). New releases get no more room by that.
 
         Raises:
             BudgetExceeded: if the entries exceed the budget: the state was tampered with or belongs to
@@ -550,7 +543,7 @@ class Ledger:
     def report(self) -> dict[str, Any]:
         """Returns the contents of ledger.json.
 
-        Statement, every release, totals, and whether the result is private.
+        They are the statement, every release, totals, and whether the result is private.
         """
         samplers = sorted({release.sampler for release in self._releases})
         others = sorted({r.noise_by for r in self._releases} - {self.noise_by})

@@ -44,7 +44,7 @@ class Shares(NamedTuple):
     def tolerated(self) -> int:
         """Most clients that may pool their shares.
 
-        As many others as there are, where one share is the whole noise.
+        If one share is the whole noise, all others may.
         """
         return self.asked - 1 if self.honest == 1 else self.fewest - self.honest
 
@@ -53,9 +53,8 @@ class Shares(NamedTuple):
 class Release:
     """One entry: `count` releases of one kind.
 
-    The same row takes part in all of them.
-
-    What is charged states what one ROW moves; the entry of a ledger, what its unit does (`fedsyn.privacy.unit`).
+    One row takes part in all of them. What is charged states what one ROW moves; the entry of a ledger, what its unit
+    does (`fedsyn.privacy.unit`).
 
     Attributes:
         name: the request, as the mechanism calls it ("measure", "select", ...).
@@ -122,10 +121,9 @@ class Release:
     def rho(self) -> float:
         """zCDP of the entry.
 
-        `count Δ² / (2 sigma²) + extra` or `count epsilon² / 8`.
-
-        Of a sampled gaussian release it is that of the same release over all rows: sampling only mixes it with one
-        that the row has no part in, and divergences are convex. How much less it costs is for an accountant to say.
+        It is `count Δ² / (2 sigma²) + extra` or `count epsilon² / 8`. Of a sampled gaussian release it is that of the
+        same release over all rows: sampling only mixes it with one that the row has no part in, and divergences are
+        convex. How much less it costs is for an accountant to say.
         """
         if self.sigma is not None:
             return self.count * gaussian_rho(self.sigma, self.sensitivity) + self.extra
@@ -133,11 +131,10 @@ class Release:
 
     @property
     def mu2(self) -> float | None:
-        """Gaussian DP of the entry, squared.
+        """Gaussian DP of the entry, squared; None for the exponential mechanism.
 
-        `count Δ² / sigma² + 2 extra`; None for the exponential mechanism.
-
-        That `2 extra` covers what `extra` stands for is step 4 in fedsyn.privacy.distributed.
+        It is `count Δ² / sigma² + 2 extra`. Step 4 in fedsyn.privacy.distributed shows that `2 extra` covers what
+        `extra` stands for.
         """
         return None if self.sigma is None else 2.0 * self.rho
 
@@ -177,9 +174,9 @@ _alike = attrgetter(*(f.name for f in fields(Release) if f.name not in ("round",
 
 
 def merged(releases: Sequence[Release]) -> list[Release]:
-    """Merges entries that differ only in round and extra.
+    """Merges entries that differ only in round, count and extra.
 
-    One entry has the sum of the counts and of the extras.
+    The merged entry has the sums of the counts and of the extras.
     """
     groups: dict[tuple[object, ...], list[Release]] = {}
     for release in releases:
@@ -199,9 +196,9 @@ def merged(releases: Sequence[Release]) -> list[Release]:
 
 
 def of_the_worst(releases: Sequence[Release], values: Sequence[float]) -> float:
-    """Returns the largest sum that can concern one client's rows.
+    """Returns the largest sum of values that can concern one client's rows.
 
-    Values of the releases are summed.
+    Each release has a value.
     """
     # An entry without clients costs everybody; one with clients costs each of those, in parallel.
     shared, by_client = [], defaultdict[int, list[float]](list)

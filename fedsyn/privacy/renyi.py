@@ -1,6 +1,6 @@
 """Rényi DP of DP-SGD steps, as one number.
 
-A Gaussian release of a sum over a Poisson sample of the rows.
+A step is a Gaussian release of a sum over a Poisson sample of the rows.
 
 A step takes each row with probability `rate`, independently, sums over the rows taken a vector of norm at most Δ each,
 and adds N(0, σ²); z = σ/Δ is its noise multiplier. Which rows were taken stays secret. For an integer order α >= 2 one
@@ -41,7 +41,7 @@ _MULTIPLIERS = (1e-3, 1e6)
 def sampled_rdp(rate: float, multiplier: float, order: int) -> float:
     """Returns the Rényi DP of one step, rounded up.
 
-    At an integer order; infinite where it is beyond a double.
+    It is at an integer order, and infinite where it is beyond a double.
 
     Args:
         rate: q, probability with which a row is taken.
@@ -68,7 +68,7 @@ def sampled_rdp(rate: float, multiplier: float, order: int) -> float:
 def renyi_epsilon(spent: float, order: int, delta: float) -> float:
     """Returns the ε at δ of Rényi DP `spent`, at least 0.
 
-    At one order (Canonne, Kamath & Steinke 2020, Proposition 12).
+    It needs one order only (Canonne, Kamath & Steinke 2020, Proposition 12).
     """
     return max(0.0, spent + math.log1p(-1.0 / order) - (math.log(delta) + math.log(order)) / (order - 1))
 
@@ -76,7 +76,7 @@ def renyi_epsilon(spent: float, order: int, delta: float) -> float:
 def renyi_capacity(epsilon: float, delta: float, order: int) -> float:
     """Returns the most Rényi DP at an order for (ε, δ).
 
-    Not positive where the order cannot imply it.
+    It is not positive if the order cannot imply (ε, δ).
     """
     return epsilon - math.log1p(-1.0 / order) + (math.log(delta) + math.log(order)) / (order - 1)
 
@@ -84,7 +84,7 @@ def renyi_capacity(epsilon: float, delta: float, order: int) -> float:
 def multiplier_for(rdp: float, rate: float, order: int) -> float:
     """Returns the least noise multiplier of a step within `rdp`.
 
-    At an order, to 1e-12 above it.
+    It is at one order, and within 1e-12 above the true one.
 
     Raises:
         ValueError: no multiplier between a thousandth and a million does.
@@ -107,7 +107,7 @@ def multiplier_for(rdp: float, rate: float, order: int) -> float:
 def best_order(epsilon: float, delta: float, rate: float, steps: int) -> int:
     """Returns the order that needs least noise for (ε, δ).
 
-    For `steps` equal steps.
+    It is for `steps` equal steps.
 
     Args:
         epsilon: of all steps together.

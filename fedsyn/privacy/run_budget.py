@@ -57,7 +57,7 @@ class RunBudget:
     def finding(self) -> float:
         """Most that finding a schema may cost.
 
-        Where row counts cost nothing.
+        It is reached if row counts cost nothing.
         """
         return self.schema_share * self.table
 

@@ -1,6 +1,6 @@
 """Noise of a choice that three parties add in shares.
 
-The exponential mechanism without anybody who knows the noise.
+It makes the exponential mechanism, without anybody who knows the noise.
 
 A store is to choose index i of m with integer scores u_i, which one row moves by at most Δ, as the exponential
 mechanism with parameter ε does: P(i) ∝ exp(ε u_i / (2 Δ)). Adding Gumbel noise of scale 2Δ/ε to every score and taking
@@ -73,9 +73,8 @@ class SelectionNoise:
     def check(self, largest: float) -> None:
         """Raises ConfigError unless noisy scores fit 64 bits.
 
-        Scores go up to `largest`.
-
-        And that a noise, a double, has steps below 1 before it is rounded: it stays below 2^53 / 4.
+        Scores go up to `largest`. A noise, a double, must also have steps below 1 before it is rounded: it stays below
+        2^53 / 4.
         """
         if largest + self.reach >= 2.0**62 or self.reach >= 2.0**51:
             raise ConfigError(

@@ -1,6 +1,6 @@
 """The privacy statement of a mechanism.
 
-Data on its contract, filled by each run, rendered by docs and ledger.
+It is data on a contract, which each run fills, and docs and ledger render.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ _TITLES = {
 class PrivacyStatement:
     """A mechanism's promise, and its assumptions.
 
-    A fixed form, to be compared line by line.
-
-    A contract states what is its own; the words in braces stand for what follows from a run's configuration and plan.
+    Its form is fixed, to be compared line by line. A contract states what is its own; the words in braces stand for
+    what follows from a run's configuration and plan.
 
     Attributes:
         server_sees: everything that reaches the server.
@@ -63,16 +62,16 @@ class PrivacyStatement:
     def filled(self, words: Mapping[str, object]) -> PrivacyStatement:
         """Returns the statement with its placeholders, `{name}`, replaced.
 
-        Raises KeyError for one that has no word.
+        It raises KeyError for a placeholder that has no word.
         """
         return PrivacyStatement(**{f.name: str(getattr(self, f.name)).format_map(words) for f in fields(self)})
 
     def render(self) -> str:
-        """Seven lines, 'Title: text', in the fixed order."""
+        """Returns seven lines, 'Title: text', in the fixed order."""
         return "\n".join(f"{title}: {text}" for title, text in self.titled().items())
 
     def titled(self) -> dict[str, str]:
-        """Title -> text, in the fixed order."""
+        """Returns title -> text, in the fixed order."""
         return {title: getattr(self, name) for name, title in _TITLES.items()}
 
     def to_dict(self) -> dict[str, str]:

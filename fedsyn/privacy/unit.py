@@ -1,6 +1,6 @@
 """The unit: whose presence a guarantee hides.
 
-It says how far that moves what is released.
+It says how far that presence moves what is released.
 
 Every request states its sensitivity for ONE ROW. A ledger multiplies it by what its unit can have in a release, in one
 place and whatever the mechanism is: by 1 for a row, by c for a client of whose rows at most c ever take part.
@@ -60,19 +60,19 @@ class Unit:
 
     @property
     def text(self) -> str:
-        """Words for whose presence is hidden."""
+        """The words for whose presence is hidden."""
         return UNIT
 
     def adjacency(self, sizes: str) -> str:
-        """Words for which federations are neighbours.
+        """Returns words for which federations are neighbours.
 
-        By `privacy.client_sizes`.
+        They depend on `privacy.client_sizes`.
         """
         return ADJACENCY[sizes]
 
     @property
     def caps(self) -> bool:
-        """Returns whether a client's rows that take part are limited."""
+        """True if only a limited number of a client's rows takes part."""
         return False
 
     @property
@@ -90,15 +90,12 @@ class Unit:
     def row_rho(self, release: Release) -> float:
         """Returns a row's share of an entry's rho.
 
-        Without the surcharge for shares of noise beyond a Gaussian's.
+        The surcharge for shares of noise beyond a Gaussian's is left out.
         """
         return (release.rho - release.extra) / self.factor
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns JSON values for a ledger's state.
-
-        None for a row.
-        """
+        """Returns JSON values for a ledger's state; a row has none."""
         return {}
 
 
@@ -144,7 +141,7 @@ ROW = Unit()
 
 
 def unit_from_dict(state: Mapping[str, Any]) -> Unit:
-    """The unit of a ledger's state."""
+    """Restores the unit of a ledger's state."""
     rows = state.get("rows_per_client")
     return ROW if rows is None else ClientUnit(int(rows))
 
@@ -152,7 +149,7 @@ def unit_from_dict(state: Mapping[str, Any]) -> Unit:
 def promised(ledger: Mapping[str, Any]) -> tuple[float, str]:
     """Returns the epsilon that ledger.json promises, and for what.
 
-    Published row counts would give away a row added or removed.
+    If row counts are published, that is the epsilon under exchange: the counts would give away a row added or removed.
     """
     if ledger.get("assumptions", {}).get("client_sizes") == "public":
         return float(ledger["epsilon_replace_one"]), unit_from_dict(ledger).instead
@@ -171,7 +168,7 @@ def _entered(release: Release, rows: int) -> Release:
 def kept_rows(total: int, most: int, source: np.random.Generator) -> npt.NDArray[np.int64]:
     """Returns indices of a client's rows that take part, ascending.
 
-    `most` of them, every choice equally likely, or all.
+    They are `most` of the rows, every choice equally likely, or all rows.
 
     Args:
         total: n, rows of the client.

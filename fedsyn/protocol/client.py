@@ -1,6 +1,6 @@
 """The base of every client half.
 
-A `NumPyClient` that answers the requests of one mechanism for one data holder.
+It is a `NumPyClient` that answers the requests of one mechanism for one data holder.
 
 What leaves a client is decided here and in `clients/`. The base class guards four things, whoever the server is:
 only methods marked with `@answers` can be called from outside; a request must name this protocol version and this
@@ -77,7 +77,7 @@ def answers(request: type[Request]) -> Callable[[Method], Method]:
 class TableClient(NumPyClient):
     """Answers a mechanism's requests from one table.
 
-    Subclassed in `clients/`, one method per request.
+    `clients/` has its subclasses, with one method per request.
 
     Class attributes:
         Contract: what both halves agree on; set by the family.
@@ -114,16 +114,15 @@ class TableClient(NumPyClient):
         self.budget = self.contract.budget_of(holder.budget)
 
     def agreed(self, config: RunConfig, holder: Holder) -> BaseContract:
-        """The contract that this client works under."""
+        """Returns the contract that this client works under."""
         return shared_contract(self.Contract, config, holder.domain)
 
     @cached_property
     def ledger(self) -> Ledger:
         """This holder's ledger of the run.
 
-        It follows the holder's own account if there is one, else the run's state.
-
-        It is restored for a request that charges, or is checked against what was charged, and for no other message.
+        It follows the holder's own account if there is one, otherwise the run's state. It is restored for a request
+        that charges, or is checked against what was charged, and for no other message.
         """
         holder, budget = self.holder, self.budget
         account = holder.account
@@ -151,16 +150,15 @@ class TableClient(NumPyClient):
     def view(self, arrays: Arrays) -> ModelView:
         """Returns marginals of the model that a request brings.
 
-        Raises ProtocolError beyond the run's limits.
+        It raises ProtocolError if the model is beyond the run's limits.
         """
         return ModelView.of(self.domain, arrays, self.config.inference)
 
     def distances(self, which: Sequence[int], arrays: Arrays) -> npt.NDArray[np.float64]:
         """Returns ||M_q(D) - n p_q||_1 of candidates q, (m,).
 
-        The model is the one that a request brings.
-
-        One row moves each by at most 1: the model p and n, the public or released row count, do not move with it.
+        The request brings the model p. One row moves each distance by at most 1: neither p nor n, the public or
+        released row count, moves with it.
         """
         cliques = [self.candidates.cliques[i] for i in which]
         return l1_distances(self.codes, self.domain, cliques, self.view(arrays), self.size)
@@ -250,7 +248,7 @@ class TableClient(NumPyClient):
     def _require_affordable(self, call: Call[Any], spec: SumSpec) -> None:
         """Refuses a sum beyond plan or budget, before counting a row.
 
-        The time that counting takes would tell of rows.
+        The time that counting takes would tell something about rows.
 
         Raises:
             ProtocolError: less noise than planned, or the description of another sum than the request's.
@@ -266,11 +264,9 @@ class TableClient(NumPyClient):
     def _take_part(self, call: Call[Any]) -> None:
         """Calls `take_part` with this client's count of rounds.
 
-        A ledger for life, if the client has one, counts too.
-
-        A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without
-        an account, ledger and count are one state and saved together. Round 0 is none: a deal has it, whenever it is
-        made.
+        A ledger for life, if the client has one, counts too. A holder's own account has a line for each release, with
+        its round, on the disk before noise was drawn. Without an account, ledger and count are one state and saved
+        together. Round 0 does not count: a deal has it, whenever it is made.
         """
         mine = {name for name, record in self.requests.items() if record.takes_part}
         entries = () if self.holder.account is None else self.holder.account.releases
@@ -278,11 +274,10 @@ class TableClient(NumPyClient):
         take_part(call.request, call.round, self.config.federation, self.holder.state, charged)
 
     def _require_newer(self, envelope: Envelope) -> None:
-        """Refuses a request older than one that was answered.
+        """Raises ProtocolError for a request older than one that was answered.
 
-        Raises ProtocolError, at a holder that remembers for life.
-
-        A server numbers its requests, and sends one again only with the same number and bytes. `join` has no number.
+        Only a holder that remembers for life can tell. A server numbers its requests, and sends one again only with the
+        same number and bytes. `join` has no number.
         """
         if not self.holder.again or envelope.request == Join.name:
             return
@@ -291,9 +286,9 @@ class TableClient(NumPyClient):
         self.holder.state[LATEST] = envelope.sequence
 
     def _require_planned(self, request: Request, layout: Layout | None, rho: float) -> None:
-        """Refuses a request that costs one row more than planned.
+        """Raises ProtocolError for a request that costs one row more than planned.
 
-        Raises ProtocolError, before anything is charged.
+        Nothing is charged before.
         """
         if steps := self.steps_for(request):
             require_planned(steps, request, layout, rho, self.ledger)
@@ -301,7 +296,7 @@ class TableClient(NumPyClient):
     def steps_for(self, request: Request) -> Sequence[Step]:
         """Returns the steps that a request must keep to.
 
-        A request that no step matches is refused.
+        If there are steps, a request that matches none of them is refused.
         """
         step = beside(self.contract).get(type(request))
         return self.contract.steps if step is None else (step,)
@@ -313,7 +308,7 @@ class TableClient(NumPyClient):
     def _sum(self, method: Callable[[Call[Any]], Any], call: Call[Any], envelope: Envelope) -> Arrays:
         """Answers one message of a sum.
 
-        The method gives the exact part, the aggregation decides what of it is sent.
+        The method gives the exact part; the aggregation decides what of it is sent.
         """
         if envelope.sum is None:
             raise ProtocolError("the description of the sum is missing")
@@ -353,7 +348,7 @@ class TableClient(NumPyClient):
     def _deal(self, method: Callable[[Call[Any]], Any], call: Call[Any]) -> Arrays:
         """Answers a request to deal.
 
-        The method gives the exact answers, the store decides how they are protected.
+        The method gives the exact answers; the store decides how they are protected.
         """
         return make_store(self.config).answer(ClientDeal(call, method, self.ledger, self.holder, self.contract))
 
@@ -361,10 +356,7 @@ class TableClient(NumPyClient):
 
     @answers(Join)
     def join(self, call: Call[Join]) -> Answer:
-        """Tells the server this partition and its public row count.
-
-        It tells the row count only where sizes are public.
-        """
+        """Tells the server this partition, and its row count if public."""
         if call.request.schema_hash != self.holder.schema_hash:
             raise ProtocolError("the server's schema is not the one this client approved (their hashes differ)")
         rows = len(self.codes) if self.config.privacy.client_sizes == "public" else None
@@ -409,7 +401,7 @@ class TableClient(NumPyClient):
     def one_way(self, call: Call[OneWay]) -> Contribution:
         """Contributes every exact one-way marginal to a sum.
 
-        One row touches each of the d once, L2 sensitivity 1.
+        One row touches each of the d marginals once: L2 sensitivity 1 each.
         """
         return self.marginals(call.layout)
 
@@ -417,13 +409,13 @@ class TableClient(NumPyClient):
     def deal(self, call: Call[Answers]) -> Contribution:
         """Deals every stored marginal, exact.
 
-        One row touches each once, L2 sensitivity 1.
+        One row touches each marginal once: L2 sensitivity 1 each.
         """
         return self.marginals(call.request.layout(self.contract))
 
 
 def indices(value: Any, length: int, name: str) -> list[int]:
-    """A checked list of distinct integers in [0, length), from a reply."""
+    """Returns a reply's list, checked: distinct integers in [0, length)."""
     valid = isinstance(value, Sequence) and not isinstance(value, str)
     if not valid or any(isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < length for i in value):
         raise ProtocolError(f"parameter '{name}' must be a list of integers from 0 to {length - 1}")
@@ -435,12 +427,11 @@ def indices(value: Any, length: int, name: str) -> list[int]:
 
 
 def rows_that_count(holder: Holder, unit: Unit) -> npt.NDArray[np.int64] | None:
-    """Returns positions of the holder's rows that take part.
+    """Returns positions of the holder's rows that take part, ascending.
 
-    The positions are ascending. None means that all of them do.
-
-    Where a whole client is protected they are the same in every message of a run (`fedsyn.privacy.unit.kept_rows`): the
-    coins are keyed by a secret that the holder draws in its first message. Nothing about privacy rests on it.
+    None means that all of them do. If a whole client is protected they are the same in every message of a run
+    (`fedsyn.privacy.unit.kept_rows`): the coins are keyed by a secret that the holder draws in its first message.
+    Nothing about privacy rests on it.
     """
     if not unit.caps:
         return None
@@ -476,7 +467,7 @@ _contracts: OrderedDict[tuple[type[BaseContract], int, int], BaseContract] = Ord
 def shared_contract(kind: type[BaseContract], config: RunConfig, domain: Domain) -> BaseContract:
     """Returns a configuration's contract, shared by a process' clients.
 
-    It keeps both, so their ids stay theirs.
+    It keeps configuration and domain, so their ids stay theirs.
     """
     key = (kind, id(config), id(domain))
     contract = _contracts.get(key)
@@ -497,7 +488,7 @@ def layout_counts(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Returns non-empty cells and counts of some marginals.
 
-    They are laid out one after the other.
+    The marginals are laid out one after the other.
 
     Args:
         codes: (n, d) the client's rows.

@@ -1,6 +1,6 @@
 """Cohorts of a round.
 
-They are drawn with replacement, or so that nobody takes part in more than m of the rounds.
+They are drawn at random, or so that nobody takes part in more than m of the rounds.
 
 `federation.max_participations: m` bounds what one client takes part in: a row pays for m rounds and not for all T.
 The server draws cohorts without replacement: always from those who were asked least often so far, so that no two
@@ -40,7 +40,7 @@ class Cohorts:
         self.asked: Counter[int] = Counter()  # rounds, by partition id
 
     def draw(self, everyone: Sequence[int], sampling_rate: float, source: np.random.Generator) -> tuple[int, ...]:
-        """A round's cohort, ascending.
+        """Draws a round's cohort, ascending.
 
         Without `max_participations` each client comes with probability `sampling_rate`, independently; a cohort below
         the minimum is drawn again, and with sampling_rate 1 nothing is drawn. With it the cohort has a fixed size; it
@@ -70,7 +70,7 @@ class Cohorts:
     def apart(self, cohort: Sequence[int], everyone: Sized) -> Sequence[int]:
         """Returns clients that the server's ledger counts by themselves.
 
-        It is empty where a request concerns everybody.
+        The result is empty unless participations are bounded and a request concerns only some clients.
         """
         return cohort if self.node.max_participations is not None and len(cohort) < len(everyone) else ()
 
@@ -96,9 +96,9 @@ def sampled(
 
 
 def cohort_size(sampling_rate: float, minimum: int, clients: int) -> int:
-    """Returns the clients of a round of fixed size.
+    """Returns the number of clients in a round of fixed size.
 
-    It is the share of them that `sampling_rate` says, and at least the minimum.
+    It is the share `sampling_rate` of all, and at least the minimum.
     """
     return max(1, minimum, math.floor(sampling_rate * clients + 1e-9))
 
@@ -106,13 +106,13 @@ def cohort_size(sampling_rate: float, minimum: int, clients: int) -> int:
 def rounds_of_one(node: FederationNode, rounds: int) -> int:
     """Returns the most rounds that one row pays for.
 
-    These are the rounds, out of all, in which one client takes part at most.
+    A client takes part in no more of all rounds.
     """
     return rounds if node.max_participations is None else min(node.max_participations, rounds)
 
 
 def check_participations(config: RunConfig, rounds: int | None, *, once: bool, central: bool) -> None:
-    """Refuses `federation.max_participations` where it cannot hold; ConfigError says what to change.
+    """Raises ConfigError where `federation.max_participations` cannot hold.
 
     Args:
         config: of the run.
@@ -144,9 +144,9 @@ def check_participations(config: RunConfig, rounds: int | None, *, once: bool, c
 def take_part(
     request: Request, t: int, node: FederationNode, state: MutableMapping[str, Any], charged: Iterable[int] = ()
 ) -> None:
-    """Counts a client's part in round t, on its own disk.
+    """Counts a client's part in round t, in its own state.
 
-    One count is enough for all requests of a round.
+    All requests of a round count once.
 
     Args:
         request: that is to be answered.
@@ -175,6 +175,6 @@ def take_part(
 
 
 def _shown(share: float) -> str:
-    """A share, rounded down to three significant digits: never to 0."""
+    """Returns a share, rounded down to three digits but never to 0."""
     whole = 10 ** (2 - math.floor(math.log10(share)))
     return f"{math.floor(share * whole + 1e-9) / whole:.3g}"

@@ -1,6 +1,6 @@
 """Requests that every mechanism understands.
 
-They are the records of the client half's own answers.
+The base class of clients answers them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Sizes(AskRequest):
 class RowTotal(SumRequest):
     """Row count of all clients together.
 
-    It is for runs that protect a whole client and where no client scores by its own count.
+    Runs ask for it that protect a whole client and in which no client scores by its own count.
     """
 
     name = "rows"
@@ -72,7 +72,7 @@ class RowTotal(SumRequest):
     def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """Returns the layout of one count per client.
 
-        A client's rows exchanged for others: its two counts lie between 0 and its most, so no farther apart.
+        If a client's rows are exchanged for others, both counts lie between 0 and its most, so no farther apart.
         """
         return Layout.of_vector(1, 1.0, replaced=1.0)
 
@@ -129,7 +129,7 @@ class Evaluate(SumRequest):
     def question(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> TableQuestion:
         """Returns the question about the table.
 
-        Raises ProtocolError if the run does not ask, or the arrays are not a question.
+        It raises ProtocolError if the run does not ask, or the arrays are not a question.
         """
         if not contract.config.evaluation.federated:
             raise ProtocolError("this run's configuration does not ask its holders how good the table is")
@@ -159,7 +159,7 @@ class Evaluate(SumRequest):
     ) -> Contribution:
         """Returns the contribution of a holder of these rows.
 
-        It includes the rows set apart; `size` is the holder's public or released row count.
+        `apart` are its rows set apart; `size` is its public or released row count.
         """
         question = self.question(contract, arrays)
         answers = vector(question, entries_of(contract, question), codes, size, self.total, apart)
@@ -178,7 +178,7 @@ def entries_of(contract: BaseContract, question: TableQuestion) -> Entries:
 def beside(contract: BaseContract) -> dict[type[Request], Step]:
     """Returns the steps of every run that no mechanism plans.
 
-    These are row counts before the mechanism and evaluation after it.
+    They are row counts before the mechanism, and evaluation after it.
     """
     sizes = contract.budget.sizes
     steps = (Step(Sizes, sizes), Step(RowTotal, sizes), Step(Evaluate, contract.budget.evaluation))

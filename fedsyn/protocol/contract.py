@@ -46,7 +46,7 @@ from fedsyn.wire.requests import Request
 class Contract:
     """Contract of a family of mechanisms under one configuration.
 
-    The client half owns it.
+    It stands with the client half.
 
     Class attributes that a family sets:
         Options: pydantic model of the keys of the `mechanism` node beside `name`.
@@ -84,11 +84,9 @@ class Contract:
         _check_columns(config, domain, self.workload)
 
     def opened(self, schema: Schema) -> Self:
-        """Adds what an open schema leaves to be found.
+        """Adds what an open schema leaves to be found; returns this contract.
 
-        Returns this contract, which was made on the schema's domain.
-
-        It was made on the schema's domain.
+        It must have been made on the schema's domain.
 
         Raises:
             ConfigError: this configuration cannot find it.
@@ -102,7 +100,7 @@ class Contract:
     def at_largest(self) -> Self:
         """Returns this contract on the largest domain it may get.
 
-        It is the contract itself, unless a schema is open: then it is the one on the largest domain of a closed schema.
+        It is itself unless a schema is open; the domain is then the largest of a closed one.
         """
         return self if self.finding is None else type(self)(self.config, self.finding.largest().domain)
 
@@ -114,7 +112,7 @@ class Contract:
 
     @property
     def sums_rows(self) -> bool:
-        """Returns whether private row counts are released as one sum.
+        """True if private row counts are released as one sum.
 
         Then no client's count is released by itself.
         """
@@ -126,7 +124,7 @@ class Contract:
     def accountant_of(self, budget: PrivacyBudget) -> Accountant:
         """Returns the accountant of this run for a budget.
 
-        Its capacity is all of the budget.
+        Its capacity is the whole budget.
         """
         return accountant_for(self.accountant, budget)
 
@@ -155,11 +153,9 @@ class Contract:
     def _schema_share(self, columns: int) -> float:
         """Returns the budget's share for finding private columns.
 
-        It covers what is private of so many columns.
-
         With a share s for c columns the noise on each goes as the root of c/s, and the noise of all that follows as
-        that of 1/(1 - s). A tenth for one column; with more of them it grows as their root, so that half of what a
-        column more costs falls on the columns that are found, and half on the rest; never more than a third.
+        that of 1/(1 - s). It is a tenth for one column; with more of them it grows as their root, so that half of what
+        a column more costs falls on the columns that are found, and half on the rest; it is never more than a third.
         """
         share = self.config.privacy.schema_share
         return min(0.1 * math.sqrt(columns), 1 / 3) if share is None else share
@@ -208,7 +204,7 @@ class Contract:
     def stored(self) -> StoredLayout:
         """Cliques that a client deals into a store.
 
-        The largest of the workload, and every attribute.
+        They are the largest of the workload, and every attribute.
         """
         return _stored(self.candidates, self.domain)
 
@@ -225,7 +221,7 @@ class Contract:
     def largest_terms(self, part: float, rows: int) -> ChoiceTerms:
         """Returns the terms by which a store's scores are largest.
 
-        A round costs `part` of its most then.
+        A round then costs `part` of the most that it may.
         """
         raise NotImplementedError("a mechanism with a store says how large its scores can be")
 
@@ -233,22 +229,21 @@ class Contract:
     def most_rounds(self) -> int:
         """Bound on the rounds of a mechanism with a store.
 
-        Each of them chooses once and opens what it chose.
+        Each round chooses once, and opens what it chose.
         """
         raise NotImplementedError("a mechanism with a store says how many rounds it has at most")
 
     @classmethod
     def options_of(cls, config: RunConfig) -> Any:
-        """The mechanism's own checked options; ConfigError names every problem."""
+        """Returns the mechanism's own checked options; ConfigError names every problem."""
         return _options(cls.Options, config.mechanism.name, json.dumps(config.mechanism.options, sort_keys=True))
 
     @classmethod
     def default_aggregation(cls, *, alone: bool = False) -> dict[str, str]:
         """Returns `protocol` and `noise` where a configuration names none.
 
-        They trust nobody with exact counts.
-
-        One holder of everything (`alone`) has nobody to hide among; it draws its own noise where it can.
+        They trust nobody with exact counts. One holder of everything (`alone`) has nobody to hide among: it draws its
+        own noise where it can.
         """
         if cls.central or (alone and not cls.store):
             return {"protocol": PLAIN.name, "noise": "server" if cls.store else "local"}
@@ -258,7 +253,7 @@ class Contract:
     def trusted(cls, config: RunConfig) -> TrustModel:
         """Returns the trust model under this configuration.
 
-        It says how clients' numbers come together: by sums, or in a store.
+        Clients' numbers come together in sums, or in a store.
 
         Raises:
             ConfigError: `aggregation.protocol` has none of these.
@@ -278,9 +273,9 @@ class Contract:
         return make_aggregation(node, config.federation.minimum_cohort)
 
     def sums(self) -> Aggregation | None:
-        """Returns the sums that the run may form.
+        """Returns the sums that the run may form; None: it forms none.
 
-        They are the mechanism's own, or those beside its store where that is one of plain trust.
+        They are the mechanism's own, or stand beside its store if that allows both.
         """
         node = self.config.aggregation
         able = node.capabilities.mixes if self.store else node.capabilities.sums
@@ -288,7 +283,7 @@ class Contract:
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
-        """Refuses a configuration that this mechanism cannot run; ConfigError says why."""
+        """Raises ConfigError for a configuration that this mechanism cannot run."""
         federation, node = config.federation, config.aggregation
         rounds = getattr(cls.options_of(config), "rounds", None)
         check_participations(config, rounds, once=bool(cls.store), central=cls.central)
@@ -315,9 +310,9 @@ class Contract:
 
     @classmethod
     def _check_unit(cls, config: RunConfig) -> None:
-        """Refuses a whole client as the unit where nothing derives it.
+        """Raises ConfigError where nothing derives a whole client as unit.
 
-        Raises ConfigError, which says why.
+        The error says why.
         """
         if config.privacy.unit == "row":
             return
@@ -335,7 +330,7 @@ class Contract:
 
     @classmethod
     def _check_evaluation(cls, config: RunConfig) -> None:
-        """Refuses a federated evaluation without a sum over whole rows."""
+        """Raises ConfigError for a federated evaluation without sums over whole rows."""
         if not config.evaluation.federated:
             return
         if cls.store and not config.aggregation.capabilities.mixes:
@@ -360,7 +355,7 @@ class Contract:
     def _cost(cls, costs: Iterable[str], noise: str) -> str:
         """Returns the costs of requests in words.
 
-        They say who draws the noise, and how costs add up.
+        They also say who draws the noise, and how costs add up.
         """
         return "; ".join([*costs, f"noise drawn by {noise}; added up {ADDED_UP[cls.accountant]}"])
 
@@ -375,7 +370,7 @@ class Contract:
         return self._cost(costs, noise)
 
     def filled(self, sampler: str) -> PrivacyStatement:
-        """The privacy statement of a run."""
+        """Returns the privacy statement of a run."""
         seen = self.trusted(self.config).who_sees_what()
         if not hasattr(self, "statement"):
             raise ConfigError(f"mechanism '{self.config.mechanism.name}': the contract has no privacy statement")
@@ -419,9 +414,8 @@ class Contract:
     def new_ledger(self, randomness: Randomness, record: Callable[[Release], None] | None = None) -> Ledger:
         """Returns the run's ledger at its server.
 
-        It has the whole budget, the statement, and what the guarantee rests on.
-
-        `record` is told of each release before it is entered.
+        It has the whole budget, the statement, and what the guarantee rests on. `record` is told of each release before
+        it is entered.
         """
         node, most = self.config.privacy, self.config.federation.max_participations
         ledger = Ledger(
@@ -450,7 +444,7 @@ class Contract:
 
 
 def _check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None:
-    """Refuses encrypted columns that do not make the workload.
+    """Raises ConfigError for encrypted columns that cannot make the workload.
 
     Raises:
         ConfigError: columns that are split over holders are not those of the schema, or a clique has more than the two
@@ -478,7 +472,7 @@ def _check_columns(config: RunConfig, domain: Domain, workload: Workload) -> Non
 def check_open(config: RunConfig, schema: Schema) -> None:
     """Raises ConfigError where an open schema cannot be closed.
 
-    Then its constraints do not fit into the model, or its private values cannot be found.
+    Its constraints may not fit into the model, or its private values may be impossible to find.
     """
     require_room(schema.domain, config.inference)
     if not schema.open:
@@ -523,7 +517,7 @@ GENERAL = {
 
 
 def public_facts(config: RunConfig) -> str:
-    """The `public` line of a privacy statement under this configuration."""
+    """Returns the `public` line of a privacy statement under this configuration."""
     privacy = config.privacy
     sizes = " (row counts are private: each client releases its own once, with noise)"
     if privacy.client_sizes == "public":
@@ -534,6 +528,9 @@ def public_facts(config: RunConfig) -> str:
 
 
 def require(condition: bool, message: str) -> None:
-    """ConfigError with the message unless the condition holds (for `Contract.check`)."""
+    """Raises ConfigError with this message unless the condition holds.
+
+    It is for `Contract.check`.
+    """
     if not condition:
         raise ConfigError(message)

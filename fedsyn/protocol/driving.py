@@ -58,19 +58,19 @@ class OwnLoop(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Nothing: a mechanism's messages are made by its exchanges."""
+        """Returns no messages: a mechanism's exchanges make them."""
         return []
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Nothing: replies are read by the exchange that asked for them."""
+        """Returns nothing: the exchange that asked for replies reads them."""
         return None, None
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """No evaluation on clients: it would be a release of its own."""
+        """Returns no messages: evaluation on clients would be another release."""
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -86,7 +86,7 @@ class OwnLoop(Strategy):
 class Driver(OwnLoop):
     """Turns requests into messages on a Grid.
 
-    It keeps what a run has come to so far.
+    It keeps the run's clients, ledger and records.
 
     Args:
         contract: of the run.
@@ -147,7 +147,7 @@ class Driver(OwnLoop):
 
     @cached_property
     def crypto(self) -> SumRun | None:
-        """Connection to the crypto party of sums of ciphertexts."""
+        """Connection to the crypto party of sums of ciphertexts, if any."""
         is_needed = self.aggregation is not None and self.aggregation.capabilities.parties is not None
         return SumRun(self.config, self.domain, self.randomness) if is_needed else None
 
@@ -160,7 +160,7 @@ class Driver(OwnLoop):
         return [party for party in (self.store, self.crypto) if party is not None]
 
     def party_ledger(self, party: int) -> Ledger:
-        """The ledger of a party that this server plays in a simulation."""
+        """Returns the ledger of a party that this server simulates."""
         return Ledger(self.budget.guarantee, self.budget.accountant, noise_by=f"party {party}")
 
     # What a protocol uses --------------------------------------------------------------------------------------------
@@ -185,9 +185,9 @@ class Driver(OwnLoop):
         return tuple(sorted(self.clients))
 
     def sample(self, sampling_rate: float) -> tuple[int, ...]:
-        """Returns a round's cohort (`fedsyn.protocol.cohorts`).
+        """Draws a round's cohort (`fedsyn.protocol.cohorts`).
 
-        Nothing rests on chance here: no amplification is claimed.
+        No privacy rests on that chance: no amplification is claimed.
         """
         cohort = self.cohorts.draw(self.everyone(), sampling_rate, self.randomness.ordinary("cohort", self.round))
         self.record.notes += [] if cohort else [NOBODY_LEFT]
@@ -195,7 +195,7 @@ class Driver(OwnLoop):
         return cohort
 
     def rows(self, partitions: Iterable[int]) -> float:
-        """Total row count of some clients, from their public or released sizes.
+        """Returns the total row count of some clients, public or released.
 
         Clients that hold different columns hold the same rows.
         """
@@ -218,7 +218,7 @@ class Driver(OwnLoop):
     def require_feasible(self) -> None:
         """Raises ConfigError unless all that is planned fits.
 
-        It tests what is known now, before anything is charged.
+        It tests what is known now, before anything of the mechanism is charged.
         """
         rows = self.most_rows(self.clients)
         sizes = [client.reckoned for client in self.clients.values() if client.rows is not None]
@@ -227,9 +227,9 @@ class Driver(OwnLoop):
 
     @property
     def fewest(self) -> int:
-        """Returns the fewest clients with which the run could finish.
+        """The fewest clients with which the run could finish.
 
-        A store may open from more of them than a sum asks.
+        A store may need more of them to open than a sum.
         """
         return make_store(self.config).fewest if self.contract.store else max(1, self.config.federation.minimum_cohort)
 
@@ -241,7 +241,7 @@ class Driver(OwnLoop):
     def is_open(self, sums: Summed, what: str) -> bool:
         """Returns whether a sum was opened.
 
-        Writes a note into the round's record where it was not.
+        If it was not, the round's record gets a note.
         """
         if not sums.opened:
             self.record.notes.append(f"too few contributions: no {what} were opened in this round's sum")
@@ -276,7 +276,7 @@ class Driver(OwnLoop):
     # Driving ----------------------------------------------------------------------------------------------------------
 
     def drive(self, steps: Steps, grid: Grid, timeout: float) -> Any:
-        """Answers every request of a protocol; gives what it returns."""
+        """Answers every request of a protocol; returns its result."""
         answer = None
         while True:
             try:
@@ -286,10 +286,7 @@ class Driver(OwnLoop):
             answer = self.answer(request, grid, timeout)
 
     def answer(self, yielded: Yielded, grid: Grid, timeout: float) -> Any:
-        """Answers a request of the generator.
-
-        One branch per kind of request.
-        """
+        """Answers a request of the generator, by its kind."""
         self._requests += 1
         if isinstance(yielded, Deal | Choose | Open):
             return self._stored(yielded, grid, timeout)
@@ -419,7 +416,7 @@ class Driver(OwnLoop):
     def _exchange(
         self, grid: Grid, timeout: float, cohort: Sequence[int], envelope: Envelope, enough: Enough | None = None
     ) -> Exchange:
-        """An exchange with a cohort.
+        """Returns an exchange with a cohort.
 
         Args:
             grid, timeout, cohort, envelope: of the request.
@@ -451,7 +448,7 @@ class Driver(OwnLoop):
     def _found(self, grid: NodeGrid, *, wait: bool) -> None:
         """Finds clients of a resumed run that have come back.
 
-        With `wait`, they get as long as they have for that.
+        With `wait`, they are waited for.
         """
         if self._returning is not None and any(client.node == ABSENT for client in self.clients.values()):
             self._returning.find(grid, self.clients, wait=wait)
@@ -468,9 +465,8 @@ class Driver(OwnLoop):
     def join(self, grid: Grid, timeout: float) -> None:
         """Asks every node who it is.
 
-        Afterwards `self.clients` maps partition ids to nodes and row counts.
-
-        Of a run that is resumed the clients are those that had joined; their nodes are found when one is needed.
+        Afterwards `self.clients` maps partition ids to nodes and row counts. The clients of a run that is resumed are
+        those that had joined; their nodes are found when one is needed.
         """
         public = self.config.privacy.client_sizes == "public"
         self._requests += 1
@@ -513,7 +509,7 @@ class Driver(OwnLoop):
 
     @property
     def _queue(self) -> joining.Queue:
-        """Returns how long clients that have yet to join are waited for.
+        """Describes how long clients that have yet to join are waited for.
 
         In a simulation nobody comes later.
         """
@@ -536,7 +532,7 @@ class Driver(OwnLoop):
     def announce(self, share: float) -> None:
         """Agrees on the run with the parties that keep something.
 
-        They also agree on the budget left after a share.
+        They also agree on the budget that is left without this share.
         """
         for party in self.kept:
             last = self.contract.budget.evaluation if party is self.crypto else 0.0  # a store has no part in evaluation
@@ -545,9 +541,8 @@ class Driver(OwnLoop):
     def _release_sizes(self) -> Steps:
         """Releases row counts with noise, from the run's budget.
 
-        It releases each client's, or that of all together; then the clients have it.
-
-        One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
+        It releases each client's, or the sum of all, of which each client then counts as an even part. One row sits at
+        one client, so the releases of all clients together cost one of them (parallel composition).
 
         Raises:
             RunError: too few clients contributed to the sum, or released a number.

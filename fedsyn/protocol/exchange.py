@@ -1,6 +1,6 @@
 """One request to a cohort, and its usable replies.
 
-It sends a message to each client, there and back.
+A message goes to each client, and its reply comes back.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Exchange:
     def stream(self, arrays: Arrays, each: Each | None = None) -> Iterator[Reply]:
         """Yields one reply after the other.
 
-        An in-process federation holds few of them at a time.
+        Few of an in-process federation's replies are in memory at a time.
 
         Yields:
             The usable replies, in partition order.
@@ -199,7 +199,7 @@ class Patience:
 def _checked(partition: int, name: str, answer: Answer) -> Reply | Refusal:
     """Returns a client's reply, or its refusal.
 
-    Otherwise it says why what the client sent is neither.
+    If what the client sent is neither, the refusal says why.
     """
     try:
         arrays, scalars = answer.read()

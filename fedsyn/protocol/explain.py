@@ -1,6 +1,6 @@
 """Explanation of a run to a data holder.
 
-It is read off the contract before anybody joins, and says what a run may ever ask and cost.
+Everything that a run may ever ask and cost is read off the contract before anybody joins.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Explanation:
         return asdict(self)
 
     def render(self, width: int = 80) -> str:
-        """Plain text, at most `width` columns wide."""
+        """Returns plain text, at most `width` columns wide."""
         lines: list[str] = []
 
         def add(text: str, indent: int = 0, hang: int = 2) -> None:
@@ -205,7 +205,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
 def own_requests(client: type[TableClient]) -> list[type[Request]]:
     """Returns a mechanism's own requests.
 
-    First come those that its clients answer, then those of the store alone.
+    Those that its clients answer come first, then those of the store alone.
     """
     shared = (Join, Sizes, RowTotal, Evaluate)
     requests = [request for request in client.requests.values() if request not in shared]
@@ -215,7 +215,7 @@ def own_requests(client: type[TableClient]) -> list[type[Request]]:
 def _planned(step: Step, contract: Contract) -> str:
     """Returns how often a step is taken, its share and sensitivity.
 
-    The share is of the budget; the sensitivity is that of its largest requests.
+    The share is of the budget; the sensitivity is that of the step's largest request.
     """
     layouts = step.request.largest(contract) if step.request.kind in ("sum", "open") else ()
     moved = max((one.sensitivity * math.sqrt(one.count) for one in layouts), default=0.0)
@@ -226,7 +226,7 @@ def _planned(step: Step, contract: Contract) -> str:
 def _against(
     contract: Contract, requests: Sequence[type[Request]], epsilon: Callable[[float], float]
 ) -> tuple[str, dict[str, Any]]:
-    """`Explanation.limits` and `Explanation.against`.
+    """Returns `Explanation.limits` and `Explanation.against`.
 
     The noise of sums is in shares, and what else is charged carries a whole noise of its own: row counts, at most
     `size_share` of the budget, and what clients, or a store, choose, of which there may be any part. With a factor f
@@ -312,7 +312,7 @@ def statements_page(clients: Mapping[str, type[TableClient]]) -> str:
 
 
 def _allowed(field: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """A parameter's JSON schema in words."""
+    """Returns a parameter's JSON schema in words."""
     if "$ref" in field:
         inner = definitions[field["$ref"].rsplit("/", 1)[1]]
         parts = [f"{name}: {_allowed(part, definitions)}" for name, part in inner.get("properties", {}).items()]

@@ -1,10 +1,8 @@
 """The server's side of a federated evaluation.
 
-Holders are asked how good a table is, whatever mechanism made it.
-
-It comes after the mechanism, once, as a sum over everybody; what it may cost is set aside before the mechanism begins
-(`RunBudget.evaluation`). `fedsyn.evaluation.federated.statistics` says what is counted, and derives what a row
-moves it by.
+Holders are asked how good a table is, whatever mechanism made it: after the mechanism, once, as a sum over everybody.
+What that may cost is set aside before the mechanism begins (`RunBudget.evaluation`).
+`fedsyn.evaluation.federated.statistics` says what is counted, and derives what a row moves it by.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from fedsyn.wire.requests import Sum, Summed, Yielded
 def federated_evaluation(driver: Driver, question: TableQuestion) -> Generator[Yielded, Any, HolderSums | None]:
     """Asks everybody, and returns the released sums.
 
-    They spend what was set aside. None means that too few contributed.
+    They spend what was set aside. The result is None if too few contributed.
     """
     contract, ledger = driver.contract, driver.ledger
     ledger.keep_back(0.0)
@@ -46,7 +44,7 @@ def federated_evaluation(driver: Driver, question: TableQuestion) -> Generator[Y
 def _noise_of_sizes(driver: Driver, contributors: Sequence[int]) -> float:
     """Returns the noise's standard deviation on released sizes' sum.
 
-    It is infinite where one may have been cut off at 1.
+    It is infinite where a size may have been cut off at 1, or only the sum of all was released.
     """
     sigmas = [release.sigma for release in driver.ledger.releases if release.name == Sizes.name]
     if (

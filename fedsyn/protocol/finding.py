@@ -1,6 +1,6 @@
 """The client's side of finding an open schema's private values.
 
-It answers three sums of counts, and takes over what came out of them.
+It answers sums of counts for ranges, bins and categories, and takes over what came out of them.
 
 Before the schema is closed a client answers these requests and none of its mechanism's; afterwards the reverse. What it
 may be asked follows from its own schema and configuration alone (`fedsyn.private_bins.private_columns`): it refuses
@@ -50,7 +50,7 @@ _ROOM = 1.0 + 1e-6
 def finding_of(contract: Contract) -> PrivateColumns:
     """Returns what the contract's schema leaves to be found.
 
-    Raises ProtocolError if that is nothing.
+    It raises ProtocolError if that is nothing.
     """
     if contract.finding is None:
         raise ProtocolError("nothing of this schema is private: there is nothing to find")
@@ -58,7 +58,7 @@ def finding_of(contract: Contract) -> PrivateColumns:
 
 
 def _checked(check: str) -> AfterValidator:
-    """A check of `PrivateColumns`, where a contract is at hand."""
+    """Returns a check of `PrivateColumns`, made where a contract is at hand."""
 
     def validate(value: Any, info: ValidationInfo) -> Any:
         if info.context is not None:
@@ -82,7 +82,7 @@ Categories = Annotated[list[list[str]], _checked("check_categories"), Field(desc
 class FindRanges(SumRequest):
     """Rows of open ordered columns by sign and power of two.
 
-    They lie between what is public of a column's bounds.
+    They are counted between what is public of a column's bounds.
     """
 
     name = "find-ranges"
@@ -93,7 +93,7 @@ class FindRanges(SumRequest):
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """Returns one vector of counts for each column.
 
-        A row adds 1 to one bucket of each, or to none where it is missing.
+        A row adds 1 to one bucket of each vector, or to none where it is missing.
         """
         return _layout((len(column.edges) - 1,) for column in finding_of(contract).ranges)
 
@@ -101,7 +101,7 @@ class FindRanges(SumRequest):
 class FindBins(SumRequest):
     """Rows of columns whose bins are found, by grid cell.
 
-    They are counted in blocks of 4, 16, 64, ... cells, too.
+    They are also counted in blocks of 4, 16, 64, ... cells.
     """
 
     name = "find-bins"
@@ -126,9 +126,9 @@ class FindBins(SumRequest):
 
 
 class FindCategories(SumRequest):
-    """Rows by a text's prefix and the byte that follows.
+    """Rows of all open columns by a text's prefix and next byte.
 
-    The end of the text counts as a byte. All open columns are included.
+    The end of the text counts as a byte.
     """
 
     name = "find-categories"
@@ -187,7 +187,7 @@ class FindingClient(TableClient):
     def agreed(self, config: RunConfig, holder: Holder) -> Contract:
         """Returns the mechanism's contract on the open schema.
 
-        It has placeholders, and what is to be found.
+        It has placeholders for what is to be found.
         """
         assert holder.open_schema is not None
         return shared_contract(self._family, config, holder.domain).opened(holder.open_schema)
@@ -195,7 +195,7 @@ class FindingClient(TableClient):
     def _once(self, step: tuple[int, int]) -> None:
         """Remembers a request, whatever becomes of its sum.
 
-        Raises ProtocolError unless it comes after all earlier ones.
+        It raises ProtocolError unless the request comes after all earlier ones.
 
         Args:
             step: 0 ranges, 1 bins, 2 categories, and the length of a prefix.
@@ -208,9 +208,9 @@ class FindingClient(TableClient):
         steps.append(list(step))
 
     def _follow(self, prefixes: list[list[str]]) -> None:
-        """Refuses prefixes that do not continue those of the last sum.
+        """Raises ProtocolError for prefixes that do not continue earlier ones.
 
-        It compares them with the last sum that this client was asked for. A client that missed a sum knows their
+        Earlier are those of the last sum that this client was asked for. A client that missed a sum knows their
         beginnings only. Before the first one the empty prefix is known.
         """
         known = self.holder.state.get(BEFORE, [[""] for _ in prefixes])
@@ -232,7 +232,7 @@ class FindingClient(TableClient):
     def steps_for(self, request: Request) -> Sequence[Step]:
         """Returns the steps of row counts.
 
-        What is found keeps to its share together (`_require_share`).
+        Sums that find something keep to their share together (`_require_share`).
         """
         step = beside(self.contract).get(type(request))
         return () if step is None else (step,)
@@ -240,9 +240,8 @@ class FindingClient(TableClient):
     def _require_share(self, rho: float) -> None:
         """Raises BudgetExceeded if sums exceed the share of finding.
 
-        The mechanism would have less than the run's configuration says.
-
-        Of the run's budget, not of this holder's own, which may be less: that one its ledger keeps to.
+        The mechanism would then have less than the run's configuration says. The share is of the run's budget, not of
+        this holder's own, which may be less: the ledger keeps to that one.
         """
         unit, releases = self.ledger.unit, [r for r in self.ledger.releases if r.name.startswith("find-")]
         others = [r.rho for r in self.ledger.releases if r not in releases]
@@ -252,7 +251,10 @@ class FindingClient(TableClient):
 
     @answers(FindRanges)
     def ranges(self, call: Call[FindRanges]) -> Contribution:
-        """Counts over each universe; one row touches each once, L2 sensitivity 1."""
+        """Contributes counts over each universe.
+
+        One row touches each once, L2 sensitivity 1.
+        """
         layout = call.layout
         self._once((0, 0))
         parts = [histogram(np.array(c.edges), self.own.numbers[c.name]) for c in finding_of(self.contract).ranges]
@@ -277,7 +279,7 @@ class FindingClient(TableClient):
     def categories(self, call: Call[FindCategories]) -> Contribution:
         """Contributes counts of what follows each prefix.
 
-        One row touches each column's vector once at most.
+        One row touches each column's vector at most once.
         """
         layout = call.layout
         queries = [[bytes.fromhex(prefix) for prefix in group] for group in call.request.prefixes]
@@ -295,9 +297,9 @@ class FindingClient(TableClient):
 
     @answers(Close)
     def close(self, call: Call[Close]) -> Answer:
-        """Keeps the findings, and checks the schema that they make.
+        """Checks the schema that the findings make, and keeps them.
 
-        It is made anew for every later message.
+        The schema is made anew for every later message.
         """
         pieces = call.request.model_dump()
         try:
@@ -311,7 +313,7 @@ class FindingClient(TableClient):
 
 
 def _layout(shapes: Iterable[tuple[int]]) -> Layout:
-    """Vectors of counts, in each of which a row is once."""
+    """Returns the layout of vectors of counts, a row once in each."""
     vectors = tuple(shapes)
     refuse(not vectors, "the schema leaves nothing of that kind to be found, or the request asks for nothing")
     return Layout(vectors, len(vectors), replaced=COUNTS)

@@ -1,6 +1,6 @@
 """Joining: waiting for nodes, and asking each who it is.
 
-It also handles private row counts.
+Private row counts are handled here, too.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Participant:
     def reckoned(self) -> float:
         """Row count in this client's own statistics.
 
-        Public, or what it released, at least 1.
+        It is the public one, or the released one, at least 1.
         """
         return (self.rows or 0.0) if self.own is None else self.own
 
@@ -100,8 +100,8 @@ class Queue:
 def wait_for_nodes(grid: NodeGrid, wanted: int, needed: int, queue: Queue) -> tuple[list[int], list[Missing]]:
     """Returns connected nodes, and nodes that the run goes without.
 
-    All are waited for, for `queue.nodes` seconds. Then those that are there have to do, if they are `needed`; with
-    fewer of them the run waits for `queue.people` seconds in all, and says for whom.
+    It waits for all of them for `queue.nodes` seconds. Then those that are there have to do, if they are `needed`; with
+    fewer of them it waits for `queue.people` seconds in all, and says for whom.
 
     Args:
         grid: with the nodes.
@@ -129,7 +129,7 @@ def wait_for_nodes(grid: NodeGrid, wanted: int, needed: int, queue: Queue) -> tu
 
 
 def _missed(look: Callable[[], tuple[int, list[Missing]]], wanted: int, needed: int, queue: Queue) -> list[Missing]:
-    """Applies `wait_for_nodes` and returns the clients still missing.
+    """Waits as `wait_for_nodes` does; returns the clients still missing.
 
     It serves the start and the resume of a run.
 
@@ -165,11 +165,10 @@ def _absent(nodes: Sequence[int], wanted: int, queue: Queue) -> list[Missing]:
 def asked_patiently(exchange: Exchange, dropped: dict[int, Refusal], queue: Queue, needed: int) -> dict[int, Reply]:
     """Returns the replies to `join`.
 
-    Nodes that wait for a person's approval are asked again, with the same message.
-
-    While anybody waits, or without them the run would fail, those whose reply was lost are asked again, too: who
-    somebody is costs nothing, and a node that was there a moment ago has not gone. Where so many have refused for good
-    that the run must fail, nobody is asked again.
+    Nodes that wait for a person's approval are asked again, with the same message. As long as anybody waits, or the run
+    would fail otherwise, those whose reply was lost are asked again, too: it costs nothing to say who one is, and a
+    node that was there a moment ago has not gone. If enough have refused for good that the run must fail, nobody is
+    asked again.
 
     Args:
         exchange: the request, to every node.
@@ -205,7 +204,7 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, Refusal], queue: Queu
 def provisional(nodes: Sequence[int]) -> dict[int, Participant]:
     """Returns the nodes under ids that no partition has.
 
-    They are used before anybody has said who it is.
+    They keep these until they have said who they are.
     """
     return {-1 - i: Participant(-1 - i, node, None) for i, node in enumerate(nodes)}
 
@@ -215,7 +214,7 @@ def joined(
 ) -> tuple[dict[int, Participant], dict[int, Refusal]]:
     """Returns the clients by partition, and other nodes' reasons.
 
-    A client without an id of its own gets a free one. Of two that claim the same id the first node's is used.
+    A client without an id of its own gets a free one. Of two that claim the same id, the first node's is used.
     """
     clients: dict[int, Participant] = {}
     unnamed, refused = [], dict[int, Refusal]()
@@ -240,7 +239,7 @@ def joined(
 
 
 def require_enough(clients: Mapping[int, Participant], nodes: int, minimum: int, missing: Sequence[Missing]) -> None:
-    """RunError with the first reasons unless at least `minimum` clients joined."""
+    """Raises RunError with the first reasons if fewer than `minimum` clients joined."""
     if len(clients) < minimum:
         detail = f" ({few(missing, 3)})" if missing else ""
         raise RunError(f"only {len(clients)} of {nodes} clients joined, the minimum is {minimum}{detail}")
@@ -251,10 +250,9 @@ def with_released_sizes(
 ) -> dict[int, Participant]:
     """Returns the clients with estimates of their released row counts.
 
-    Only clients with a usable count are returned. The estimates sum to what was released.
-
-    A released count is `n_k` plus noise, and below 0 where a client has few rows. Cutting each off at 1 would add to
-    every such client, and so to the total: it is not done before they are summed (`estimated_sizes`).
+    Clients without a usable count are left out. The estimates sum to what was released: a released count is `n_k` plus
+    noise, and below 0 where a client has few rows. Cutting each off at 1 would add to every such client, and so to the
+    total: it is not done before they are summed (`estimated_sizes`).
 
     Args:
         clients: those that were asked.
@@ -279,7 +277,7 @@ def with_released_sizes(
 def most_of_released(clients: Iterable[Participant], sigma: float) -> float:
     """Returns a bound on the rows of all these clients.
 
-    Each has released its own count with noise sigma.
+    Each has released its own count with noise of `sigma`.
     """
     counts = [client.rows or 0.0 for client in clients]
     return math.fsum(counts) + _FAR * sigma * math.sqrt(len(counts))
@@ -296,9 +294,8 @@ def usable_size(released: float) -> float:
 def estimated_sizes(released: Sequence[float], sigma: float) -> list[float]:
     """Returns row counts from noisy ones, each at least 1.
 
-    Their sum is that of the noisy ones, so unbiased.
-
-    There is a floor: the sum is at least one row for each client, which matters where noise drowns even the total.
+    Their sum is that of the noisy ones, so unbiased, but at least one row for each client, which matters where noise
+    drowns even the total.
 
     Each is pulled towards the mean by the positive-part rule of James and Stein: of the K deviations' squared length S,
     (K - 3) sigma^2 is what noise alone would have, and w = 1 - (K - 3) sigma^2 / S of each deviation is kept. It has
@@ -340,9 +337,9 @@ def with_even_sizes(clients: Mapping[int, Participant], sums: Summed) -> dict[in
 
 
 def told_again(grid: NodeGrid, nodes: Mapping[int, int], replies: Mapping[int, Reply]) -> None:
-    """Tells the Grid which nodes repeat an answer, and pay once.
+    """Tells the Grid which nodes answer an identical request as before.
 
-    They answer an identical request as before.
+    Such a node pays once.
     """
     for key, reply in replies.items():
         if reply.params.get(AGAIN) is True:
@@ -352,7 +349,7 @@ def told_again(grid: NodeGrid, nodes: Mapping[int, int], replies: Mapping[int, R
 def read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
     """Returns the partition and public row count that a node names.
 
-    Raises ProtocolError if they cannot be.
+    It raises ProtocolError if they are impossible.
     """
     partition, rows = reply.params.get("partition"), reply.params.get("rows")
     if partition is not None and not _whole(partition, MOST_PARTITIONS):

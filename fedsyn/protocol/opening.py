@@ -82,7 +82,7 @@ class Opening(Driver):
     def find(self, grid: Grid) -> Schema:
         """Joins the clients, finds, and closes the schema everywhere.
 
-        It is closed at every client that can be reached. Returns the closed schema.
+        A client that cannot be reached is left out. Returns the closed schema.
 
         Raises:
             RunError: too few clients for a sum, or for the run once it is closed.
@@ -94,7 +94,7 @@ class Opening(Driver):
         return self.schema
 
     def protocol(self) -> Asking:
-        """Ranges, then bins, then categories, then what was found to everybody."""
+        """Asks for ranges, bins and categories; then tells everybody the findings."""
         rho = self.contract.budget.schema_share * self.ledger.remaining_rho
         finding = self.finding
         numbers = rho * len(finding.ranges) / len(finding.schema.open)
@@ -113,7 +113,7 @@ class Opening(Driver):
     # Columns of numbers -----------------------------------------------------------------------------------------------
 
     def _numbers(self, rho: float) -> Asking:
-        """(cells, cuts) of every ordered column, for at most rho."""
+        """Returns cells and cuts of every ordered column, for at most rho."""
         finding = self.finding
         share = _RANGE_SHARE if finding.binned else 1.0
         sums = yield from self._summed(FindRanges(), share * rho)
@@ -186,7 +186,7 @@ class Opening(Driver):
     def _summed(self, request: SumRequest, rho: float) -> Asking:
         """Returns a sum over everybody that costs rho.
 
-        Raises RunError if it is not opened.
+        It raises RunError if the sum is not opened.
         """
         count = request.layout(self.contract, ()).count
         sums: Summed = yield Sum(self.everyone(), request, sigma_for_rho(rho, np.sqrt(count)))

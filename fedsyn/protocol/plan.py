@@ -1,6 +1,6 @@
-"""A run's plan: the steps of a mechanism.
+"""A run's plan: the steps of a mechanism, stated once.
 
-They are stated once, with what each of them may cost one row.
+Each step says what it may cost one row.
 
 A mechanism says how it divides its budget in one function (`Contract.plan`). Five things follow from the steps that it
 returns: the noise that the server half asks for, the least noise that a client accepts, whether the run could finish
@@ -85,7 +85,7 @@ class Step:
     def once(self, layout: Layout | None = None) -> float:
         """Returns the rho that one request costs a row at most.
 
-        `layout` is that of a request of any number of arrays.
+        `layout` counts the arrays if the step leaves their number open.
         """
         arrays = self.arrays
         if arrays is None:
@@ -95,7 +95,7 @@ class Step:
     def noise(self, layout: Layout) -> float:
         """Returns the least noise on each array of a request.
 
-        The request has this layout.
+        `layout` is that of the request.
         """
         return self.sigmas(layout)[0]
 
@@ -132,7 +132,7 @@ class Step:
 def allowed(steps: Iterable[Step], request: Request, layout: Layout | None) -> tuple[float, float]:
     """Returns the most rho for one request, and for its name.
 
-    The rho is that of one row; zero where no step has the request.
+    It is the rho of one row, and zero if no step has the request.
     """
     matching = [step for step in steps if step.matches(request)]
     once = [step.once(layout) for step in matching]
@@ -142,9 +142,8 @@ def allowed(steps: Iterable[Step], request: Request, layout: Layout | None) -> t
 def require_planned(steps: Sequence[Step], request: Request, layout: Layout | None, rho: float, ledger: Ledger) -> None:
     """Refuses a request that costs one row more than planned.
 
-    Looks at public facts only.
-
-    What shares of noise cost beyond a Gaussian's (`Release.extra`) is no part of a plan, and is left out.
+    It looks at public facts only. What shares of noise cost beyond a Gaussian's (`Release.extra`) is no part of a plan,
+    and is left out.
 
     Args:
         steps: of the plan.
@@ -169,11 +168,10 @@ def require_planned(steps: Sequence[Step], request: Request, layout: Layout | No
 def most_cells(contract: Any) -> int:
     """Bounds the cells of all marginals of one request.
 
-    A model can take that many together.
-
-    Each lies in a clique of the junction tree, and those have `inference.max_cells` cells in all. A clique of j
-    attributes, of two values or more each, has at most C(j, k) / 2^(j - k) times its own cells in its parts of k
-    attributes; the largest of these factors (j < 2 k) for every k, added up. Nor are there more than all candidates'.
+    They are marginals that a model can take together: each lies in a clique of the junction tree, and those have
+    `inference.max_cells` cells in all. A clique of j attributes, of two values or more each, has at most C(j, k) / 2^(j
+    - k) times its own cells in its parts of k attributes; the largest of these factors (j < 2 k) for every k are added
+    up. Nor are there more cells than all candidates have.
     """
     candidates, most = contract.candidates, contract.config.inference.max_cells
     sizes = range(1, 1 + max(map(len, candidates.cliques), default=1))
@@ -183,6 +181,6 @@ def most_cells(contract: Any) -> int:
 
 
 def largest_measured(contract: Any) -> int:
-    """Cells of the largest candidate that a model can take."""
+    """Returns the cells of the largest candidate that a model can take."""
     most = contract.config.inference.max_cells
     return int(max((cells for cells in contract.candidates.cells.tolist() if cells <= most), default=1))

@@ -35,7 +35,7 @@ class Missing:
 def who(holders: Mapping[int, str], partition: int | None, node: int | None = None) -> str:
     """Returns words for a client.
 
-    They are its holder's name where the operator knows it, else a number.
+    They are its holder's name if the operator knows it, otherwise a number.
     """
     if partition is not None:
         return holders.get(partition, f"client {partition}")
@@ -45,7 +45,7 @@ def who(holders: Mapping[int, str], partition: int | None, node: int | None = No
 def few(missing: Sequence[Missing], most: int = 5) -> str:
     """Returns who is missing and why, on one line.
 
-    Beyond `most` of them it gives their number.
+    Beyond `most` of them it only counts.
     """
     more = f"; and {len(missing) - most} more" if len(missing) > most else ""
     return "; ".join(map(str, missing[:most])) + more
@@ -55,8 +55,8 @@ def few(missing: Sequence[Missing], most: int = 5) -> str:
 class RoundRecord:
     """One round as everybody may see it; one line of rounds.jsonl.
 
-    Holds nothing that was not public or released: on neighbouring tables with the same released values it is equal to
-    the last byte.
+    It holds nothing that was not public or released: on neighbouring tables with the same released values it is equal
+    to the last byte.
 
     Attributes:
         round: t.
@@ -82,7 +82,7 @@ class RoundRecord:
     def read(cls, facts: Mapping[str, Any]) -> RoundRecord:
         """Reads a record from a line of rounds.jsonl (`asdict`).
 
-        Raises DataError if the line is damaged.
+        It raises DataError if the line is damaged.
         """
         try:
             return _ROUND.validate_python(facts)
@@ -92,12 +92,10 @@ class RoundRecord:
 
 @dataclass
 class RoundCosts:
-    """Costs of a round: one line of measured.jsonl.
+    """Costs of a round: one line of measured.jsonl, which is not public.
 
-    Not public.
-
-    The bytes of a reply count the non-empty cells of an exact vector, and times follow them. `parties` is
-    what each computing party of a store has spent: bytes_sent to the other two, rounds of their messages, cpu seconds.
+    The bytes of a reply count the non-empty cells of an exact vector, and times follow them. `parties` is what each
+    computing party of a store has spent: bytes_sent to the other two, rounds of their messages, cpu seconds.
     """
 
     round: int
@@ -138,7 +136,7 @@ class Waiting:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Waiting:
-        """Inverse of `dataclasses.asdict`."""
+        """Reads the facts that `dataclasses.asdict` wrote."""
         return _WAITING.validate_python(facts)
 
 

@@ -1,6 +1,6 @@
 """Notes of a server on a run under way.
 
-Another process can go on with the run.
+Another process can go on from them.
 
 A mechanism's server half is a generator: what it does next follows from the public configuration and from the answers
 that it got. So the answers are written down, and not the state that follows from them (event sourcing). To go on, the
@@ -71,34 +71,34 @@ class Journal(Protocol):
 
     @property
     def is_past(self) -> bool:
-        """Returns whether an earlier process's entries are left to read."""
+        """True if an earlier process's entries are left to read."""
 
     def past(self) -> Entry:
-        """The next of them."""
+        """Returns the next of an earlier process's entries."""
 
     def add(self, entry: Entry) -> None:
-        """Writes an entry, on the disk when this returns.
+        """Writes an entry, which is on the disk when this returns.
 
-        Removes what was kept of the request under way.
+        What was kept of the request under way is removed.
         """
 
     def under_way(self) -> list[Entry]:
         """Returns an earlier process's notes on its last request, once.
 
-        The request that was under way when it died.
+        It was under way when that process died.
         """
 
     def keep(self, entry: Entry, *, first: bool = False) -> None:
         """Writes an entry about the request under way, on the disk.
 
-        With `first`, it is the first about it.
+        `first` marks the first one about it.
         """
 
 
 class Recorder:
     """A driver's access to its journal.
 
-    Without one nothing is written, and nothing is past.
+    Without a journal nothing is written, and there is no past.
 
     Args:
         journal: of the run, or None.
@@ -149,7 +149,7 @@ class Recorder:
     def answered(self, number: int, yielded: Ask | Sum) -> Entry | None:
         """Returns the answer that an earlier process got.
 
-        None means that the request is to be asked (again).
+        None means that the request must be asked (again).
         """
         if self._journal is None:
             return None
@@ -167,7 +167,7 @@ class Recorder:
     def begin(self, number: int, sums: Aggregation | None) -> None:
         """Notes that a request begins, perhaps again.
 
-        It begins again if an earlier process has died in it.
+        It begins again if an earlier process died in it.
 
         Args:
             number: of the request.
@@ -193,7 +193,7 @@ class Recorder:
             self._journal.keep(facts, first=True)
 
     def charged(self, release: Release) -> None:
-        """Called by the ledger before it enters a release."""
+        """Writes down a release; the ledger calls it before entering it."""
         if self._journal is None:
             return
         if release in self._made:  # on the disk already, by the process that asked first
@@ -202,9 +202,9 @@ class Recorder:
         self._journal.keep({"kind": "charge", "release": release.to_dict()})
 
     def came(self, record: RoundRecord, costs: RoundCosts) -> dict[int, Reply] | None:
-        """Returns the stage's replies that an earlier process got.
+        """Returns replies that an earlier process got to the next stage.
 
-        The stage is the next one of the sum under way. None means that no reply came.
+        The stage is one of the sum under way. None means that no reply came.
         """
         if not self._came:
             return None
@@ -237,7 +237,7 @@ class Recorder:
     ) -> None:
         """Writes down the answer to the request under way.
 
-        The entry has all that it changed.
+        The entry has everything that the answer changed.
         """
         if self._journal is None:
             return
@@ -273,7 +273,7 @@ def otherwise() -> RunError:
 def digest(yielded: Ask | Sum) -> str:
     """Returns a digest that identifies a request.
 
-    The digest covers its kind, whom it asks, and what.
+    It covers the request, whom it asks, its noise and its arrays.
     """
     facts: dict[str, Any] = {
         "name": yielded.request.name,
@@ -312,11 +312,11 @@ def read_answer(written: Entry) -> dict[int, Reply] | Summed:
 
 
 def written_round(record: RoundRecord, costs: RoundCosts) -> dict[str, Any]:
-    """The round's record and costs as they are after a request."""
+    """Returns the round's record and costs as they are after a request."""
     return {"record": asdict(record), "costs": dict(vars(costs))}
 
 
 def read_round(entry: Entry, record: RoundRecord, costs: RoundCosts) -> None:
-    """Makes record and costs what they were."""
+    """Restores record and costs to what they were."""
     vars(record).update(vars(RoundRecord.read(entry["record"])))
     vars(costs).update(entry["costs"])

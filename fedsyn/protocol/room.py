@@ -35,7 +35,7 @@ _FAR = 12.0
 def require_feasible(contract: Contract, clients: int, rows: float = 1.0, largest: float = 1.0) -> None:
     """Tries everything that the plan may hold.
 
-    It applies every check that could refuse in mid-run.
+    It makes every check that could refuse in mid-run.
 
     Args:
         contract: of the run.
@@ -86,7 +86,7 @@ def _try_sum(
 ) -> None:
     """Tries the smallest and the largest noise, and one between.
 
-    The one between is the largest noise at which full resolution still applies.
+    That one is the largest noise at which full resolution still applies.
 
     Resolution times values falls with sigma; resolution times sigma is below twice what least noise has as long as the
     resolution is above 1, and grows with sigma from there on (`DistributedNoise.of`).
@@ -111,7 +111,7 @@ def _try_store(store: Store, step: Step, contract: Contract, rows: int) -> None:
 
 
 def _cohorts(node: FederationNode, clients: int) -> list[int]:
-    """Sizes of a cohort: the largest, the smallest that chance makes."""
+    """Returns a cohort's sizes: the smallest that chance makes, the largest."""
     if node.max_participations is not None:
         return [cohort_size(node.sampling_rate, node.minimum_cohort, clients), clients]
     spread = _FAR * math.sqrt(clients * node.sampling_rate * (1.0 - node.sampling_rate))
@@ -120,7 +120,7 @@ def _cohorts(node: FederationNode, clients: int) -> list[int]:
 
 
 def _beside(contract: Contract) -> Iterator[Step]:
-    """Row counts before the mechanism, evaluation after it."""
+    """Yields row counts before the mechanism, and evaluation after it."""
     steps = beside(contract)
     if contract.sums_rows:
         yield steps[RowTotal]

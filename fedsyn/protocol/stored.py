@@ -22,7 +22,7 @@ from fedsyn.wire.requests import ChooseRequest, DealRequest, Layout, OpenRequest
 class Answers(DealRequest):
     """Exact answers to the whole workload, for a store.
 
-    It is asked once in a run.
+    They are asked for once in a run.
     """
 
     name = "deal"
@@ -30,7 +30,7 @@ class Answers(DealRequest):
     costs = "all that the store may release: rho, entered by the client at once"
 
     def layout(self, contract: Contract) -> Layout:
-        """One row is in one cell of each stored marginal."""
+        """Returns the layout: one row is in one cell of each marginal."""
         return Layout.of_marginals(contract.domain, contract.stored.cliques)
 
 
@@ -81,10 +81,8 @@ STORE_REQUESTS: tuple[type[Request], ...] = (Answers, SelectClique, OpenOneWay, 
 def unused_requests(requests: dict[str, type[Request]], contract: type[Any]) -> set[str]:
     """Returns names of a client's requests that this contract skips.
 
-    It skips sums if it has a store, and deals if it has none.
-
-    And the sum of row counts, where there is one client, or each needs its own. How good the table is may be asked
-    after any mechanism.
+    They are sums if it has a store, and deals if it has none; and the sum of row counts, if there is one client, or
+    each needs its own. Any mechanism may ask how good the table is.
     """
     kind = "sum" if contract.store else "deal"
     rows = {RowTotal.name} if contract.own_sizes or contract.central else set()

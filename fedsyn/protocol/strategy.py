@@ -1,10 +1,9 @@
 """The base of every server half.
 
-A Flower `Strategy` that is driven by a generator of requests.
-
-A mechanism writes `protocol()` in the order of its paper's pseudo-code and yields `Ask` and `Sum` requests; the base
-class turns each into messages on whatever Grid it is given, charges what it costs, checks the replies, and sends the
-answer back into the generator. A reply that is late, missing or malformed costs that client only, and is recorded.
+It is a Flower `Strategy` that a generator of requests drives. A mechanism writes `protocol()` in the order of its
+paper's pseudo-code and yields `Ask` and `Sum` requests; the base class turns each into messages on whatever Grid it is
+given, charges what it costs, checks the replies, and sends the answer back into the generator. A reply that is late,
+missing or malformed costs that client only, and is recorded.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class MechanismStrategy(Driver):
 
     @abstractmethod
     def protocol(self) -> Protocol:
-        """The mechanism: yields requests, receives answers, leaves its result in `self.model`.
+        """Yields requests, receives answers, leaves the result in `self.model`.
 
         The answer to an `Ask` is `dict[partition, Reply]`; to a `Sum` it is `Summed`, not `opened` when too few
         clients answered: then nothing was opened and nothing was charged. Those of a store stand with `Deal`, `Choose`
@@ -102,7 +101,7 @@ class MechanismStrategy(Driver):
     def steps(self, *requests: Request) -> dict[type[Request], Step]:
         """Returns the plan's steps for what is left of the budget.
 
-        The steps are keyed by their records.
+        They are keyed by the records of their requests.
 
         Args:
             requests: of which some are told from others of the same record (`Step.where`).
@@ -121,7 +120,7 @@ class MechanismStrategy(Driver):
     def opened(self, sums: Summed, cliques: Sequence[Clique]) -> list[Measurement]:
         """Returns opened marginals as measurements of the whole federation.
 
-        Their noise is scaled with them.
+        Their noise is scaled with them. There are none if nothing was opened.
         """
         if not self.is_open(sums, "marginals"):
             return []
@@ -131,12 +130,11 @@ class MechanismStrategy(Driver):
         return [Measurement(q, values * factor, sigma * factor, share=share) for q, values, sigma in triples]
 
     def rows_known(self, measurements: Sequence[Measurement]) -> float:
-        """Rows of the federation, at least 1.
+        """Returns the rows of the federation, at least 1.
 
-        It is public, or the least-variance mean of all that was released of them.
-
-        Many clients' noisy counts add up to little: K of them have a noise of sigma sqrt(K). A one-way marginal of
-        everybody sums to the same number, with its own noise sqrt(cells) sigma, independent of theirs.
+        The number is public, or the least-variance mean of all that was released of it. Many clients' noisy counts add
+        up to little: K of them have a noise of sigma sqrt(K). A one-way marginal of everybody sums to the same number,
+        with its own noise sqrt(cells) sigma, independent of theirs.
         """
         noise = self._noise_of_rows
         if noise is None:
@@ -159,7 +157,7 @@ class MechanismStrategy(Driver):
     def sketch_errors(self) -> Sequence[SketchError]:
         """Returns released sketches' errors of the last model.
 
-        They serve its predicted quality.
+        They serve to predict its quality.
         """
         return ()
 
@@ -181,7 +179,7 @@ class MechanismStrategy(Driver):
     ) -> dict[int, list[int]]:
         """Returns each client's choice of the eligible candidates.
 
-        A client may choose up to `most`; a reply with others drops its client.
+        A client may choose up to `most`; a reply with any other choice drops its client.
         """
 
         def read(reply: Reply) -> list[int]:
@@ -197,9 +195,7 @@ class MechanismStrategy(Driver):
         self.record.selected = [" × ".join(clique) for clique in cliques]
 
     def estimate(self, measurements: Sequence[Measurement], last: bool = False, shrinkage: float | None = None) -> None:
-        """Fits `self.model` to the measurements.
-
-        It starts from the previous model, with the clients' total rows.
+        """Fits `self.model` to the measurements, from the previous model on.
 
         The mechanism's options `iterations` and `final_iterations` say how long, unless the run's `inference` does, and
         where it has no such options the fit's own default. Without measurements nothing happens.
@@ -241,7 +237,7 @@ class MechanismStrategy(Driver):
 
     @property
     def is_shrunk(self) -> bool:
-        """Returns whether fits are shrunk towards the independent model."""
+        """True if fits are shrunk towards the independent model."""
         shrinkage = self.config.inference.shrinkage
         return bool(shrinkage) if shrinkage is not None else self.shrinks
 
@@ -250,7 +246,7 @@ class MechanismStrategy(Driver):
     ) -> tuple[Model | None, float]:
         """Returns the model that the fit is shrunk towards, and how much.
 
-        The model is `base` with the measured one-way marginals.
+        It is `base` with the measured one-way marginals; without shrinkage it is `base` alone.
         """
         setting: float | str | None = self.config.inference.shrinkage
         if setting is None:
@@ -293,9 +289,8 @@ class MechanismStrategy(Driver):
     ) -> Result:
         """Runs the mechanism to its end on a Grid.
 
-        The model is in `self.model`, and in the result's arrays.
-
-        Rounds are the mechanism's own; other arguments exist for Flower's signature.
+        The model is then in `self.model`, and in the result's arrays. Rounds are the mechanism's own; other arguments
+        exist for Flower's signature.
         """
         timeout = timeout or self.config.federation.timeout
         try:

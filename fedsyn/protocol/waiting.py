@@ -45,7 +45,7 @@ def log_waiting(waiting: Waiting | None) -> None:
 
 
 class Announcer:
-    """Tells of each change in what a run waits for, once.
+    """Announces each change in what a run waits for, once.
 
     Args:
         announce: called with it, and with None when nothing is missing any more.
@@ -65,9 +65,8 @@ class Announcer:
 def require_whole(yielded: Ask | Sum, answer: Summed | Mapping[int, Reply], record: RoundRecord, minimum: int) -> None:
     """Ends a run that must stop when too few answered.
 
-    Nothing of the answer is written down.
-
-    Whoever could be asked again has been: what is missing now stays missing.
+    Nothing of the answer is written down. Any client that could be asked again has been: what is missing now stays
+    missing.
 
     Raises:
         Lost: it was.
