@@ -69,7 +69,7 @@ def sums_of(facts: Facts) -> list[Taken]:
 
 
 def members(facts: Facts) -> int:
-    """Return the size of the committee of these clients."""
+    """Returns the size of the committee of these clients."""
     node = facts.config().aggregation
     limits = SecureAggregation(node).limits(facts.clients)
     return derive(
@@ -98,7 +98,7 @@ def kilobytes(size: float) -> str:
 
 
 def later(taken: Sequence[Taken]) -> float:
-    """Return the CPU seconds of a sum that finds the setup made."""
+    """Returns the CPU seconds of a sum that finds the setup made."""
     return statistics.median(one.cpu for one in taken[1:])
 
 

@@ -68,7 +68,7 @@ Total = tuple[npt.NDArray[np.uint64], tuple[int, ...]]
 
 @lru_cache(maxsize=64)
 def degree_and_threshold(n: int, corrupted: int, dropouts: int, failure_bits: int) -> tuple[int, int]:
-    """Return the smallest even degree k, and the largest threshold t with it, that keep three promises.
+    """Returns the smallest even degree k, and the largest threshold t with it, that keep three promises.
 
     Bell et al., Section 3.4, with exact fractions: (1) no honest client has t corrupted neighbours, and (2) the honest
     survivors stay connected, which fails only if two disjoint windows of k / 2 places on the circle are gone; both
@@ -110,7 +110,7 @@ class Facts:
         return [int(i) for i in row[alive[row]]]
 
     def pair_mask(self, one: int, other: int, keys: Mapping[int, bytes], agreed: bytes) -> bytes:
-        """Return the key of the mask of a pair, the same for both of them."""
+        """Returns the key of the mask of a pair, the same for both of them."""
         ends = sorted((one, other))
         return derive(agreed, self.digest, b"pair mask", ends, [keys[i] for i in ends])
 
@@ -118,7 +118,7 @@ class Facts:
         return derive(seed, self.digest, b"self mask", (position,))
 
     def bound(self, purpose: bytes, *parts: bytes) -> bytes:
-        """Return what is signed, or what a sealed share is bound to."""
+        """Returns what is signed, or what a sealed share is bound to."""
         return b"bell: " + purpose + b"\0" + self.digest + b"".join(parts)
 
 
@@ -158,7 +158,7 @@ class Client:
         self.facts, self.me, self.state, self.identity, self.roster = facts, position, state, identity, roster
 
     def answer(self, stage: str, inbox: Arrays, vector: npt.NDArray[np.uint64] | None) -> Arrays:
-        """Return the reply to one stage; one of them has the vector."""
+        """Returns the reply to one stage; one of them has the vector."""
         if stage == MASKED:
             assert vector is not None
             return self.masked(inbox, vector)
@@ -257,7 +257,7 @@ class Client:
 def form(
     facts: Facts, malicious: bool, length: int
 ) -> Generator[tuple[str, Arrays, dict[int, Arrays]], Replies, Total]:
-    """Yield each stage, its arrays for all and for each position, be sent the replies; return the server's total.
+    """Yields each stage with its arrays, is sent the replies, and returns the server's total.
 
     Args:
         facts: of the sum.

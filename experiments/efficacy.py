@@ -55,7 +55,7 @@ def f1_with(data: EvaluationInput, learner: Learner) -> float:
 
 
 def weighted_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean F1 score of the classes that `truth` has, each counted by its rows there."""
+    """Returns the mean F1 score of the classes that `truth` has, each counted by its rows there."""
     from sklearn.metrics import f1_score
 
     return float(f1_score(truth, predicted, labels=np.unique(truth), average="weighted"))

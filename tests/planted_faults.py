@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def copied(tree: Path) -> None:
-    """Copy the checkout without what git ignores; `docs/site` is not the built `site`."""
+    """Copies the checkout without what git ignores; `docs/site` is not the built `site`."""
     everywhere, built = shutil.ignore_patterns(".*", "__pycache__"), {"build", "dist", "site"}
 
     def left_out(folder: str, names: list[str]) -> set[str]:

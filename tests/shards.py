@@ -99,7 +99,7 @@ def command(shard: str) -> list[str]:
 
 
 def remember(shard: str) -> None:
-    """Write down the commit at which a shard passed; nothing where files have changed since."""
+    """Writes down the commit at which a shard passed; nothing where files have changed since."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()

@@ -84,12 +84,12 @@ def synthetic_scores(facts: dict[str, Any]) -> Scores:
 
 
 def top_k(scores: Array, k: int) -> list[int]:
-    """Return the indices of the k largest scores, best first; of equal scores the smaller index comes first."""
+    """Returns the indices of the k largest scores, best first; of equal scores the smaller index comes first."""
     return [int(i) for i in np.argsort(-scores, kind="stable")[:k]]
 
 
 def top_k_overlap(scores: Array, chosen: list[int]) -> float:
-    """Return |A ∩ B| / |A ∪ B| of a choice and the same number of best scores (Sedimo & Near, Section 6.1, U(T, A))."""
+    """Returns |A ∩ B| / |A ∪ B| of a choice and the same number of best scores (Sedimo & Near, Section 6.1, U(T, A))."""
     a, b = set(top_k(scores, len(chosen))), set(chosen)
     return len(a & b) / len(a | b) if a | b else 1.0
 

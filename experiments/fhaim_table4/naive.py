@@ -28,7 +28,7 @@ _PRODUCTS = 2**10  # of columns that are added up slotwise, at most
 
 
 def naive_parameters() -> Parameters:
-    """Return parameters for sums of products that are also formed by rotations and moved by a selector."""
+    """Returns parameters for sums of products that are also formed by rotations and moved by a selector."""
 
     def noise(degree: int) -> float:
         # The sum over n slots doubles log2(n) times; a selector has coefficients up to t/2; n cells are combined.
@@ -73,7 +73,7 @@ class NaiveComputation(BfvComputation):
         self._rotate = self.ring.read("GaloisKeys", keys.rotate)
 
     def summed(self, ciphertext: Any) -> Any:
-        """Return the sum of all slots, in every slot: a rotation for each power of two."""
+        """Returns the sum of all slots, in every slot: a rotation for each power of two."""
         evaluator, total = self.ring.evaluator, self.ring.copied(ciphertext)
         step = 1
         while step < self.parameters.slots // 2:  # BFV's slots are two rows
@@ -87,7 +87,7 @@ class NaiveComputation(BfvComputation):
         return total
 
     def moved(self, ciphertext: Any, slot: int) -> Any:
-        """Return the first slot alone, in another slot: Protocol 4."""
+        """Returns the first slot alone, in another slot: Protocol 4."""
         evaluator, moved = self.ring.evaluator, self.ring.api.Ciphertext()
         evaluator.multiply_plain(ciphertext, self.ring.encoded(np.ones(1, np.int64)), moved)
         row, step = divmod(slot, self.parameters.slots // 2)
@@ -130,7 +130,7 @@ class NaiveProducts(Products):
 
 
 def table_of(source: str) -> tuple[npt.NDArray[np.integer], Domain]:
-    """Return a registered table in five bins, 80% of its rows, or one with the shape of FHAIM's COMPAS."""
+    """Returns a registered table in five bins, 80% of its rows, or one with the shape of FHAIM's COMPAS."""
     if source == "made-up":
         domain = Domain(tuple("abcdefg"), (2, 3, 6, 3, 2, 3, 3))
         rng = np.random.default_rng(0)
@@ -146,14 +146,14 @@ def table_of(source: str) -> tuple[npt.NDArray[np.integer], Domain]:
 
 
 def facts_of(domain: Domain) -> StoreFacts:
-    """Return what a store of all pairs may be asked for."""
+    """Returns what a store of all pairs may be asked for."""
     names = list(domain)
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
     return StoreFacts((*((name,) for name in names), *pairs), 10, 11, "squared_l2")
 
 
 def compute(codes: npt.NDArray[np.integer], domain: Domain, packed: bool) -> tuple[float, npt.NDArray[np.int64], int]:
-    """Return the seconds of COMPUTE, from a client's columns to encrypted counts, the counts, and the products."""
+    """Returns the seconds of COMPUTE, from a client's columns to encrypted counts, the counts, and the products."""
     facts = facts_of(domain)
     keys = SecretKeys(bfv_for_store(_PRODUCTS, _PRODUCTS)) if packed else RotatingKeys(naive_parameters())
     rotating = isinstance(keys, RotatingKeys)

@@ -104,7 +104,7 @@ def chosen(side: str) -> list[str]:
 
 
 def likeness(codes: npt.NDArray[np.integer], domain: Domain) -> tuple[Likeness, float]:
-    """Return what a table is like, and the sd of its columns' evenness beside that; columns of one value aside."""
+    """Returns what a table is like, and the sd of its columns' evenness beside that; columns of one value aside."""
     names = [name for name in domain if len(np.unique(codes[:, domain.axes((name,))[0]])) > 1]
     masses = {
         name: np.asarray(own, np.float64).ravel() / len(codes)

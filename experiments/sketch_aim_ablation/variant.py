@@ -132,13 +132,13 @@ class Signs(Sketcher):
             yield np.array([i]), self.coarse(i, table)[None], self.of_marginal(i, table)[None]
 
     def coarse(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        """Return the marginal itself: no cells share a group."""
+        """Returns the marginal itself: no cells share a group."""
         return np.asarray(values, np.float64).ravel()
 
     def _project(
         self, i: int, cells: npt.NDArray[np.integer], values: npt.NDArray[np.number]
     ) -> npt.NDArray[np.float64]:
-        """Sum over cells of value * row of S; exact for integer values whose sums stay below 2^53."""
+        """Sums value * row of S over cells; exact for integer values whose sums stay below 2^53."""
         k, key = self.lengths[i], clique_key(self.seed, self.cliques[i])
         counters: npt.NDArray[np.uint64] = np.asarray(cells).astype(np.uint64)
         out = np.zeros(k)
@@ -272,7 +272,7 @@ class Variant(SketchAim):
         return sketched
 
     def shrinkage_of(self, departures: Mapping[Clique, Departure], measurements: Iterable[Measurement]) -> float | None:
-        """Return the shrinkage, from sketches by groups; the others do not tell it."""
+        """Returns the shrinkage, from sketches by groups; the others do not tell it."""
         return super().shrinkage_of(departures, measurements) if self.options.is_grouped else None
 
     def missed(self, sketched: Sketched, view: ModelView) -> npt.NDArray[np.float64]:

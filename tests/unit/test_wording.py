@@ -47,7 +47,7 @@ ANYWHERE = {
 
 
 def strings(source: str) -> Iterator[tuple[str, bool]]:
-    """Yield the first line of each docstring (with True) and each other string (with False) of a module."""
+    """Yields the first line of each docstring (with True) and each other string (with False) of a module."""
     nodes = nodes_of(source)
     documented: set[int] = set()
     for node in nodes:
@@ -62,7 +62,7 @@ def strings(source: str) -> Iterator[tuple[str, bool]]:
 
 
 def sentences() -> Iterator[tuple[str, str, bool]]:
-    """Yield (folder, text, whether it is the first line of a docstring) of all that people read."""
+    """Yields (folder, text, whether it is the first line of a docstring) of all that people read."""
     for pattern in PAGES:
         for path in ROOT.glob(pattern):
             yield path.relative_to(ROOT).parts[0], path.read_text(encoding="utf-8"), False
