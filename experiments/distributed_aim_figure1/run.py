@@ -89,7 +89,7 @@ def top_k(scores: Array, k: int) -> list[int]:
 
 
 def top_k_overlap(scores: Array, chosen: list[int]) -> float:
-    """Returns |A ∩ B| / |A ∪ B| of a choice and the same number of best scores (Sedimo & Near, Section 6.1, U(T, A))."""
+    """Returns |A ∩ B| / |A ∪ B| of a choice and as many best scores (Sedimo & Near, Section 6.1, U(T, A))."""
     a, b = set(top_k(scores, len(chosen))), set(chosen)
     return len(a & b) / len(a | b) if a | b else 1.0
 
