@@ -262,7 +262,7 @@ class Measure(SumRequest):
 class FlaimClient(TableClient):
     """NaiveFLAIM: selects cliques on its own table, then contributes their marginals.
 
-    Lines 4-10 and 11-13.
+    These are lines 4-10 and 11-13.
     """
 
     Contract = FlaimContract

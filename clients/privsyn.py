@@ -91,7 +91,7 @@ class PairScores(SumRequest):
 class InDifs(PairScores):
     """InDif of some pairs, each times a public integer and rounded.
 
-    Zhang et al. 2021, Section 4.1.
+    Section 4.1 of Zhang et al. 2021 has InDif.
     """
 
     name = "indif"

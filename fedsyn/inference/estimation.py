@@ -75,7 +75,7 @@ def estimate(
 ) -> Model:
     """Returns the maximum-entropy model that minimises 1/2 sum_i ||(M_i(p) - y_i)/sigma_i||^2.
 
-    Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019); where the domain has
+    It minimises over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019); where the domain has
     structural zeros, over the distributions that put nothing into impossible cells. The measurements' order does not
     change a bit of it. Attributes that no measurement names are uniform and independent. Residuals: `completed`.
 
