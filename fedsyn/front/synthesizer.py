@@ -22,6 +22,7 @@ from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, U
 from fedsyn.loading import parse_config
 from fedsyn.notebook import Bar, Shown, View
 from fedsyn.output import console, counted
+from fedsyn.privacy.unit import not_persons
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.table.schema import Schema
@@ -524,7 +525,11 @@ class LedgerFacts(dict[str, Any], Shown):
         return spent if self.private else f"{spent}, not private ({'; '.join(self['not_private_because'])})"
 
     def __repr__(self) -> str:
-        return f"LedgerFacts({self.summary}; {len(self.releases)} releases; unit: {self['unit']})"
+        return f"LedgerFacts({self.summary}; {len(self.releases)} releases; unit: {self._unit})"
+
+    @property
+    def _unit(self) -> str:
+        return "; ".join(filter(None, [self["unit"], not_persons(self)]))
 
     def _view(self) -> View:
         from fedsyn.evaluation.report.run_page import RELEASE_HEAD, release_row
@@ -532,7 +537,7 @@ class LedgerFacts(dict[str, Any], Shown):
         paid: dict[str, float] = {}
         for release in self.releases:
             paid[release["name"]] = paid.get(release["name"], 0.0) + release["rho"]
-        title, unit = f"Spent: {self.summary}", f"Unit: {self['unit']}"
+        title, unit = f"Spent: {self.summary}", f"Unit: {self._unit}"
         rows, bars = list(map(release_row, self.releases)), [Bar(name, rho) for name, rho in paid.items()]
         return View(title, RELEASE_HEAD, rows, [unit], "rho of the releases of one name", bars)
 

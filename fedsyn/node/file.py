@@ -141,6 +141,7 @@ class NodeFile(Node):
         data: the holder's table; may be a sealed file (`fedsyn node seal`), then with `data_key`.
         data_key: key file of a sealed table.
         schema: that the holder approved.
+        rename: name of a column in the table -> its name in the schema.
         partition: the node's number in the federation; null: the server gives one.
         identity: this holder's signing key (`fedsyn identity`), for secure sums under the malicious threat model.
         roster: everybody's public keys, as this holder pinned them; with `identity`.
@@ -158,6 +159,7 @@ class NodeFile(Node):
     data: str
     data_key: str | None = None
     schema_file: str = Field(alias="schema")
+    rename: dict[str, str] = Field(default_factory=dict)
     partition: int | None = Field(default=None, ge=0, lt=2**20)
     identity: str | None = None
     roster: str | None = None

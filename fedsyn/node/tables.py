@@ -96,6 +96,7 @@ class Tables:
                 encoding.label,
                 encoding.own,
                 self._file.data_key,
+                tuple(self._file.rename.items()),
             )
         self._kept[encoding] = rows
         while len(self._kept) > _KEPT:

@@ -156,6 +156,15 @@ def promised(ledger: Mapping[str, Any]) -> tuple[float, str]:
     return float(ledger["epsilon"]), str(ledger["unit"])
 
 
+def not_persons(ledger: Mapping[str, Any]) -> str:
+    """Returns words for what a promise does not cover.
+
+    They are empty where no column is of persons, or a client is the unit. They rest on the schema, which is public, and
+    on no row.
+    """
+    return "for one row, not for one person, who may have several" if ledger.get("persons") else ""
+
+
 @lru_cache(maxsize=256)  # clients of a simulation that share a process enter the same ones
 def _entered(release: Release, rows: int) -> Release:
     # c tables lie between the two neighbours: norms and score differences add up, and so does a choice's epsilon.

@@ -24,6 +24,8 @@ from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.finding import Close, steps_of
 from fedsyn.protocol.plan import Step
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.approval import person_columns
+from fedsyn.table.schema.vocabulary import FOR_ONE_ROW
 from fedsyn.wire.requests import Request
 
 #: Kind of a request -> what it means for a data holder.
@@ -165,7 +167,9 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     budget = contract.budget
     guarantee, accountant = budget.guarantee, budget.accountant
     sampler = "seeded: a simulation, not private" if config.runtime.seed is not None else "the operating system's"
-    statement = contract.filled(sampler)
+    statement = contract.filled(sampler).titled()
+    if schema is not None and config.privacy.unit == "row" and (persons := person_columns(schema)):
+        statement["Unit"] += f"; {FOR_ONE_ROW} ({', '.join(persons)})"
     # Requests that come before the mechanism's own: joining, row counts, what an open schema leaves to be found.
     first: list[type[Request]] = [Join]
     if config.privacy.client_sizes == "private":
@@ -185,7 +189,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     return Explanation(
         config.mechanism.name,
         config.sha256,
-        statement.titled(),
+        statement,
         contract.unit.adjacency(config.privacy.client_sizes),
         limits,
         faced,

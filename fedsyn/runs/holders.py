@@ -22,6 +22,7 @@ running trusted apps alone (docs/deployment.md).
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
 from collections.abc import Collection, Mapping
@@ -50,6 +51,7 @@ from fedsyn.runs.run_config import config_of, is_resolved, store_of
 from fedsyn.selection.views import ModelView, pooled_view
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
+from fedsyn.table.schema.holdings import Holding, alone
 from fedsyn.wire.holder import Account, Holder
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from fedsyn.table.data.encoded import EncodedTable
 
 
+log = logging.getLogger("fedsyn")
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -361,15 +364,18 @@ def load_rows(
     label: str | None,
     held: tuple[str, ...] | None,
     key: str | None = None,
+    rename: tuple[tuple[str, str], ...] = (),
 ) -> LoadedRows:
     """Reads the holder's own rows, encoded by its own schema.
 
-    They are read once per process. `own` names the only columns that it has, None for all. `key` is a
-    file with the key of a sealed table, whose rows are decrypted in memory only.
+    They are read once per process. `held` names the only columns that it has, None for all. `key` is a
+    file with the key of a sealed table, whose rows are decrypted in memory only. `rename` has pairs of a column's
+    name in the table and in the schema.
     """
+    from fedsyn.table.data.options import FileOptions
     from fedsyn.table.data.readers import encode_open_file
 
-    schema, options = Schema.load(schema_file), {"key_file": key} if key is not None else None
+    schema, options = Schema.load(schema_file), FileOptions(key_file=key, rename=rename or None)
     schema.require_approved()
     schema = schema.adjusted(bins, label)
     # Of columns that are split over holders, this one reads its own.
@@ -380,8 +386,9 @@ def load_rows(
         columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in held}
         part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
     # The node's log may say what is wrong with the table, a reply may not.
+    holding = Holding(part)
     try:
-        codes, values = encode_open_file(data, part, options)
+        codes, values = encode_open_file(data, part, options, holding)
     except CellError as error:
         raise DataError(str(error)) from None  # tells of rows: the server hears no more than that it is one
     except DataError as error:
@@ -391,6 +398,8 @@ def load_rows(
             "this node's table cannot be read, or lacks a column that federation.columns gives to its partition-id "
             "(see this node's own log)"
         ) from error
+    for sentence in alone(holding):
+        log.warning("%s", sentence)
     if held is not None:
         codes = _spread(codes, [schema.domain.attributes.index(name) for name in part.columns], len(schema.columns))
     return LoadedRows(codes, schema.domain, schema.sha256, schema, values)

@@ -7,6 +7,7 @@ A simulation's clients each open their slice of what is stored; a deployment's s
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,9 @@ from fedsyn.table.data.encoded import RowFiles, RowSpool, forget, taken, write_e
 from fedsyn.table.data.options import written_as
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, Block, OwnRows
+from fedsyn.table.schema.holdings import Holding, sentences
 
+log = logging.getLogger("fedsyn")
 _ROWS = 1 << 18  # that are read at a time from what was spooled
 
 if TYPE_CHECKING:
@@ -278,6 +281,7 @@ class _Part(NamedTuple):
 
     rows: int | None
     blocks: Iterable[Block]
+    holding: Holding
     path: Path = Path()
 
 
@@ -292,6 +296,16 @@ class _Source(NamedTuple):
     parts: list[_Part]
     each_a_client: bool = False
     native: npt.NDArray[np.int64] | None = None
+
+    @property
+    def tables(self) -> dict[str, Holding]:
+        """Holdings of the tables, by name."""
+        if len(self.parts) == 1:
+            return {"": self.parts[0].holding}
+        names = [part.path.name or f"table {number}" for number, part in enumerate(self.parts, 1)]
+        if len(set(names)) < len(names):
+            names = [str(part.path) for part in self.parts]
+        return {name: part.holding for name, part in zip(names, self.parts, strict=True)}
 
 
 def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | None = None) -> SplitTable:
@@ -329,6 +343,9 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
                 test.append(block.codes[block.of(roles[1][here])])
                 sums.add(block.numbers[block.of(roles[0][here])])
         check_rows(part.path, seen, part.rows)
+    # For the person who has the rows, and looks at this terminal.
+    for sentence in sentences(source.tables, slight=False):
+        log.warning("%s", sentence)
     # Rows that are left out have no role.
     everywhere = np.concatenate([*kept, np.zeros(0, dtype=bool)])
     native, done = source.native if source.native is None else source.native[everywhere], int(everywhere.sum())
@@ -352,6 +369,7 @@ def _files(data: DataNode, given_schema: Schema | None) -> _Source | None:
 
     Returns None for every other source.
     """
+    from fedsyn.table.data.alike import column_names, require_schema_columns
     from fedsyn.table.data.readers import encoded_blocks, options_for, require_table, row_count
     from fedsyn.table.data.sources import is_path
 
@@ -362,7 +380,15 @@ def _files(data: DataNode, given_schema: Schema | None) -> _Source | None:
         return None
     schema = _approved(data, given_schema, data.source)
     files = [(path, options_for(path, data.options)) for path in map(require_table, sources)]
-    parts = [_Part(row_count(*file), encoded_blocks(file[0], schema, file[1]), file[0]) for file in files]
+    if len(files) > 1:  # all that all of them lack, in one message
+        require_schema_columns(
+            {str(path): column_names(path, how, list(schema.columns)) for path, how in files}, schema
+        )
+    parts = []
+    for path, options in files:
+        holding = Holding(schema)
+        blocks = encoded_blocks(path, schema, options, holding=holding)
+        parts.append(_Part(row_count(path, options), blocks, holding, path))
     return _Source(Path(data.source).name.split(".")[0], schema, parts, bool(data.holders))
 
 
@@ -373,8 +399,17 @@ def _loaded(data: DataNode, table: pd.DataFrame | None, given_schema: Schema | N
     source, schema = data.source if table is None else table, given_schema or data.schema_file
     dataset = load_dataset(source, schema=schema, bins=data.bins, label=data.label, options=data.options)
     dataset.schema.require_approved()
-    part = _Part(len(dataset.frame), map(dataset.schema.block, [dataset.frame]))
+    part = _in_memory(dataset.frame, dataset.schema)
     return _Source(dataset.name, dataset.schema, [part], native=dataset.native_partition)
+
+
+def _in_memory(frame: pd.DataFrame, schema: Schema) -> _Part:
+    """Returns a table in memory as one block.
+
+    It is encoded when it is asked for.
+    """
+    holding = Holding(schema)
+    return _Part(len(frame), map(holding.encoded, [frame]), holding)
 
 
 def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given_schema: Schema | None) -> _Source:
@@ -382,13 +417,15 @@ def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given_schema: Schem
 
     Each is encoded by itself: what one holder's column holds changes no other's codes.
     """
+    from fedsyn.table.data.alike import require_schema_columns
+
     schema = _approved(data, given_schema, "a list of DataFrames")
-    for number, frame in enumerate(tables, 1):
-        where = f"table {number} of {len(tables)}"
-        schema.require_columns(frame.columns, where=where)
+    frames = {f"table {number} of {len(tables)}": frame for number, frame in enumerate(tables, 1)}
+    require_schema_columns({where: list(frame.columns) for where, frame in frames.items()}, schema, files=False)
+    for where, frame in frames.items():
         if len(frame) == 0:
             raise DataError(f"{where} has no rows; leave out a holder that has none")
-    parts = [_Part(len(frame), map(schema.block, [frame])) for frame in tables]
+    parts = [_in_memory(frame, schema) for frame in tables]
     return _Source(data.source, schema, parts, each_a_client=True)
 
 

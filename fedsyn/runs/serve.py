@@ -25,6 +25,8 @@ from fedsyn.runs.directory import append_line, write_json, write_waiting
 from fedsyn.runs.federated_evaluation import FederatedEvaluation
 from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.prepare import Prepared, randomness_of
+from fedsyn.table.schema import Schema
+from fedsyn.table.schema.approval import person_columns
 
 _ALONE = "with federation.on_loss: go_on it goes on without what is missing"
 Progress = Callable[[RoundRecord], None]
@@ -61,7 +63,7 @@ def serve(
         log_waiting(waiting)
         write_waiting(out, waiting)
 
-    # An open schema is closed first, by a driver of its own; else the mechanism drives at once.
+    # An open schema is closed first, by a driver of its own whose ledger is written; else the mechanism drives at once.
     server_half, schema = make or strategy_class(config.mechanism.name), prepared.schema
     randomness = randomness_of(config)
     if journal is not None:
@@ -80,7 +82,7 @@ def serve(
             # The columns are found, the tables encoded anew, and the mechanism goes on behind what that has cost.
             if strategy is None:
                 closed_schema = opening.find(grid)
-                write_json(out / "ledger.json", _report(config, driver.ledger))  # whatever becomes of this process
+                write_json(out / "ledger.json", _report(config, schema, driver.ledger))
                 prepared = prepared.close(closed_schema)
                 prepared.schema.save(out / "schema.yaml")
                 strategy = server_half(config, prepared.schema.domain, schema.sha256, after=opening, **drawn)
@@ -88,17 +90,19 @@ def serve(
                 strategy.afterwards = FederatedEvaluation(config, prepared, strategy, randomness, out)
             strategy.start(grid)
     finally:
-        write_json(out / "ledger.json", _report(config, driver.ledger))
+        write_json(out / "ledger.json", _report(config, schema, driver.ledger))
     return strategy
 
 
-def _report(config: RunConfig, ledger: Ledger) -> dict[str, Any]:
+def _report(config: RunConfig, schema: Schema, ledger: Ledger) -> dict[str, Any]:
     """Returns the content of ledger.json.
 
-    In a deployment it has the run's own name.
+    In a deployment it has the run's own name. Where one row is protected, it names the columns of the schema that say
+    which person a row is of: the promise is for none of them.
     """
-    named = {} if config.runtime.run is None else {"run": config.runtime.run}
-    return named | ledger.report()
+    named: dict[str, Any] = {} if config.runtime.run is None else {"run": config.runtime.run}
+    persons = person_columns(schema) if config.privacy.unit == "row" else ()
+    return named | ledger.report() | ({"persons": list(persons)} if persons else {})
 
 
 def _journaled(journal: RunJournal | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.output import counted, filled
 from fedsyn.privacy.against import in_words
-from fedsyn.privacy.unit import promised, unit_from_dict
+from fedsyn.privacy.unit import not_persons, promised, unit_from_dict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,8 @@ def first_sentence(facts: RunFacts) -> str:
     epsilon, unit = promised(ledger)
     guarantee = f"epsilon = {epsilon:.4g} and delta = {ledger['delta']:g}"
     if ledger["private"]:
-        return f"{text}it keeps private {unit}, with {guarantee}."
+        persons = f", {words}" if (words := not_persons(ledger)) else ""
+        return f"{text}it keeps private {unit}, with {guarantee}{persons}."
     return f"{text}it is not private ({'; '.join(ledger['not_private_because'])}): {guarantee} hold for nobody."
 
 

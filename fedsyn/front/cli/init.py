@@ -19,6 +19,7 @@ from fedsyn.front.cli.schemas import (
     HeaderOption,
     KeepOption,
     LabelOption,
+    RenameOption,
     SeparatorOption,
     SheetOption,
     SkipRowsOption,
@@ -43,6 +44,8 @@ def init(
     sheet: SheetOption = None,
     header: HeaderOption = None,
     skip_rows: SkipRowsOption = None,
+    rename: RenameOption = None,
+    common: Annotated[bool, typer.Option("--common", help="Leave out columns that not every file has.")] = False,
     force: ForceOption = False,
 ) -> None:
     """Write run.yaml and a draft schema.yaml for your own table.
@@ -55,8 +58,8 @@ def init(
     if all(Path(file).exists() for file in files):  # what is missing is said first
         for path in (config, described):
             may_write(path, force)
-    options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
-    cells, guesses, holding, draft = drafted(files, options, bins, label, keep or ())
+    options = file_options(separator, encoding, decimal, sheet, header, skip_rows, rename)
+    cells, guesses, holding, draft = drafted(files, options, bins, label, keep or (), common)
     text = config_text(files, cells.options.said())
     for path, content in ((described, draft), (config, text)):
         with writing(path):

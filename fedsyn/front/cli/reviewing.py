@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,7 +18,8 @@ from fedsyn.errors import InputError
 from fedsyn.front.cli.console import wrapped, writing
 from fedsyn.output import plain, say
 from fedsyn.table.schema import CategoricalColumn, Schema
-from fedsyn.table.schema.approval import Finding, How, left
+from fedsyn.table.schema.approval import Finding, How, left, people
+from fedsyn.table.schema.column_base import IdentifierColumn
 from fedsyn.table.schema.review import (
     answered,
     approve,
@@ -29,21 +31,27 @@ from fedsyn.table.schema.review import (
     with_column,
 )
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _KEYS = "[y]es, public as it stands   [n]o, not now   [d]rop the column   [q]uit\n[b]uy: the run finds it by noisy sums"
 _WORDS = {word: word[0] for word in ("yes", "no", "drop", "quit", "buy", "public", "fold", "edit")}
 _OF_CATEGORIES = "\n[p]ublic because ...   [f]old rare ones into 'other'\nor the categories, such as: {}"
 _OF_BOUNDS = "   [e]dit in $EDITOR\nor what is public instead, such as: {}"
 
 
-def review_in_terminal(file: Path, findings: Mapping[str, Finding] | None, few: int) -> None:
+def review_in_terminal(
+    file: Path, findings: Mapping[str, Finding] | None, few: int, rows: pd.DataFrame | None = None
+) -> None:
     """Asks about each column that waits for approval.
 
-    Then it asks about each constraint that a draft proposes.
+    Then it asks about each constraint that a draft proposes, and about identifiers that repeat.
 
     Args:
         file: of the schema.
-        found: what its table shows, if it is at hand.
+        findings: what its table shows, if it is at hand.
         few: rows that have to hold a category.
+        rows: of the table, if it is at hand.
     """
     schema = Schema.load(file)
     names = list(schema.unapproved)
@@ -70,6 +78,7 @@ def review_in_terminal(file: Path, findings: Mapping[str, Finding] | None, few: 
             if answer == "n" or _answered(file, name, answer, findings, few):
                 break
     _ask_about_constraints(file)
+    _ask_about_persons(file, rows)
     waiting = left(Schema.load(file), findings, few)
     rest = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
     say(wrapped(f"{file}: {rest}"))
@@ -122,6 +131,26 @@ def _ask_about_constraints(file: Path) -> None:
             with writing(file):
                 new = new if answer == "y" else stated(text, rule, holds=False, where=str(file))
                 file.write_text(new, encoding="utf-8")
+
+
+def _ask_about_persons(file: Path, rows: pd.DataFrame | None) -> None:
+    """Asks whether identifiers that repeat are persons.
+
+    Until somebody says that it does not, the run says that its promise is for one row, not for one person.
+    """
+    for name, column in Schema.load(file).aside.items():
+        if not isinstance(column, IdentifierColumn) or "person" not in column.drafted:
+            continue
+        schema = Schema.load(file)
+        for sentence in people(schema, rows, [name]):
+            say("\n" + wrapped(plain(sentence)))
+        keys = "[y]es, it says which person a row is of   [n]o, its values are something else   [l]ater"
+        answer = typer.prompt(f"{keys}\n", default="l", show_default=False).strip().lower()[:1]
+        if answer in ("y", "n"):
+            data = schema.to_dict()["columns"][name] | {"person": answer == "y"}
+            data["drafted"] = [mark for mark in data["drafted"] if mark != "person"]
+            with writing(file):
+                file.write_text(answered(file.read_text(encoding="utf-8"), name, data, str(file)), encoding="utf-8")
 
 
 def _edited(text: str, name: str, where: str) -> str:

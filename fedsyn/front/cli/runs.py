@@ -186,7 +186,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     """
     from fedsyn.evaluation.real.metrics import is_quality
     from fedsyn.evaluation.record import PREDICTED_FILE
-    from fedsyn.privacy.unit import promised
+    from fedsyn.privacy.unit import not_persons, promised
     from fedsyn.protocol.record import RoundRecord
     from fedsyn.runs.directory import read_facts, read_rounds, synthetic_file
     from fedsyn.runs.report import holders_of, load_evaluations, run_alarms
@@ -197,10 +197,10 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     _say("synthetic table", str(synthetic_file(folder)))
     epsilon, unit = promised(ledger)
     if ledger["private"]:
-        _say("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, for {unit}")
-        if config.data.schema_file and config.privacy.unit == "row":
-            for sentence in people(Schema.load(config.data.schema_file)):
-                _say("persons", sentence, "yellow")
+        persons = f"; {words}" if (words := not_persons(ledger)) else ""
+        _say("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, for {unit}{persons}")
+        for sentence in people(Schema.load(folder / "schema.yaml")) if persons else ():
+            _say("persons", sentence, "yellow")
     else:
         reasons = "; ".join(ledger["not_private_because"])
         _say("privacy", f"do not release this table ({reasons})", "yellow")

@@ -9,15 +9,14 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.errors import ConfigError, DataError
 from fedsyn.front.cli.console import ForceOption, err_console, may_write, out_console, wrapped, writing
-from fedsyn.output import counted, say
+from fedsyn.output import counted, plain, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import Finding
     from fedsyn.table.schema.draft import Guess
+    from fedsyn.table.schema.holdings import Holding
     from fedsyn.table.schema.proposals import Proposal
 
 app = typer.Typer(help="Draft, check and review a schema, the public description of a table.", no_args_is_help=True)
@@ -36,6 +36,9 @@ DecimalOption = Annotated[str | None, typer.Option(help="Decimal mark of a text 
 SheetOption = Annotated[str | None, typer.Option(help="Sheet of an Excel file, by name or number; default: the first.")]
 HeaderOption = Annotated[int | None, typer.Option(min=1, max=5, help="Rows of names, joined; default: 1.")]
 SkipRowsOption = Annotated[int | None, typer.Option(min=0, max=1000, help="Rows above the names, such as a title.")]
+RenameOption = Annotated[
+    list[str] | None, typer.Option(metavar="OLD=NEW", help="Name of a column in a file, and its name in the schema.")
+]
 BinsOption = Annotated[int | None, typer.Option(help="Bins of ordered columns; default: as many as rows carry.")]
 LabelOption = Annotated[str | None, typer.Option(help="Column that the evaluation predicts.")]
 KeepOption = Annotated[
@@ -59,6 +62,7 @@ def draft_command(
     sheet: SheetOption = None,
     header: HeaderOption = None,
     skip_rows: SkipRowsOption = None,
+    rename: RenameOption = None,
     out: Annotated[Path | None, typer.Option(help="File for the draft; default: standard output.")] = None,
     force: ForceOption = False,
 ) -> None:
@@ -70,7 +74,7 @@ def draft_command(
 
     if out is not None:
         may_write(out, force)
-    options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
+    options = file_options(separator, encoding, decimal, sheet, header, skip_rows, rename)
     cells, guesses, holding, text = drafted([file], options, bins, label, keep or ())
     if out is None:
         show_draft(err_console, guesses, holding, cells.notes, len(cells.frame), file)
@@ -90,10 +94,19 @@ def file_options(
     sheet: str | None,
     header: int | None,
     skip_rows: int | None,
+    rename: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Returns the options of a file, without those left out."""
+    """Returns the options of a file, without those left out.
+
+    Raises:
+        ConfigError: a renaming that is not OLD=NEW.
+    """
     options: dict[str, Any] = {"separator": separator, "encoding": encoding, "decimal": decimal, "sheet": sheet}
     options |= {"header": header, "skip_rows": skip_rows}
+    pairs = [text.partition("=") for text in rename or ()]
+    if any(not (old.strip() and new.strip()) for old, _, new in pairs):
+        raise ConfigError("--rename: expected OLD=NEW, a column's name in the file and its name in the schema")
+    options["rename"] = {old: new for old, _, new in pairs} or None
     return {key: value for key, value in options.items() if value is not None}
 
 
@@ -103,17 +116,24 @@ def data_as_typed(files: Sequence[str], options: Mapping[str, Any]) -> str:
     `schema review` and `schema check` take them so.
     """
     words = [f"--data {shlex.quote(file)}" for file in files]
-    words += [f"--{key.replace('_', '-')} {shlex.quote(str(value))}" for key, value in options.items()]
+    for key, value in options.items():
+        values = [f"{old}={new}" for old, new in value.items()] if key == "rename" else [value]
+        words += [f"--{key.replace('_', '-')} {shlex.quote(str(one))}" for one in values]
     return " ".join(words)
 
 
 def drafted(
-    files: Sequence[str], options: dict[str, Any], bins: int | None, label: str | None, keep: Sequence[str]
+    files: Sequence[str],
+    options: dict[str, Any],
+    bins: int | None,
+    label: str | None,
+    keep: Sequence[str],
+    common: bool = False,
 ) -> tuple[Cells, dict[str, Guess], list[Proposal], str]:
     """Reads all files and drafts a schema for them.
 
     Returns the cells of all files under one another, the guess for each column, the constraints that
-    hold, and the draft's text.
+    hold, and the draft's text. With `common` columns that not every file has are left out.
 
     Raises:
         DataError: files of different columns, or no column is modelled.
@@ -123,10 +143,11 @@ def drafted(
     from fedsyn.table.schema.columns import KINDS
     from fedsyn.table.schema.draft import draft_columns, drafted_schema
     from fedsyn.table.schema.drafted_bins import FINEST
+    from fedsyn.table.schema.holdings import holdings_of, unlike
     from fedsyn.table.schema.proposals import proposed_constraints
     from fedsyn.table.schema.review import remarks
 
-    cells = _together(files, options)
+    cells, parts = _together(files, options, common)
     guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
     if not any(guess.column.kind in KINDS for guess in guesses.values()):
         raise DataError(
@@ -144,37 +165,46 @@ def drafted(
             if isinstance(column := guesses[name].column, BinnedColumn):  # wide bins keep little of what it holds to
                 guesses[name] = replace(guesses[name], column=column.cut(FINEST))
     schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
+    for name, hint in unlike(holdings_of(schema, parts)).items():
+        guesses[name] = replace(guesses[name], hints=(*guesses[name].hints, hint))
     comments, rows, first = remarks(guesses, holding), len(cells.frame), next(iter(guesses))
     comments[first] = [f"{counted(rows, 'row')}.{carried(guesses, rows)}", *comments.get(first, ())]
     return cells, guesses, holding, schema.dumps(comments)
 
 
-def _together(files: Sequence[str], options: dict[str, Any]) -> Cells:
-    """Returns the cells of all files under one another.
+def _together(files: Sequence[str], options: dict[str, Any], common: bool) -> tuple[Cells, dict[str, pd.DataFrame]]:
+    """Returns the cells of all files.
+
+    They are under one another, and those of each file apart. With `common` they have the columns that every file has.
 
     Raises:
-        DataError: a file has other columns than the first one.
+        DataError: files have different columns.
     """
     import pandas as pd
 
+    from fedsyn.table.data.alike import other_orders, require_same_columns, shared_columns
     from fedsyn.table.data.sources import Cells, source_cells
 
     parts = [source_cells(file, options) for file in files]
-    names = list(parts[0].frame.columns)
+    if len(parts) == 1:
+        return parts[0], {}
+    columns = {file: list(map(str, part.frame.columns)) for file, part in zip(files, parts, strict=True)}
+    names = shared_columns(columns)
+    if not common or not names:
+        require_same_columns(columns)
     for file, part in zip(files, parts, strict=True):
-        others = [str(name) for name in part.frame.columns if name not in names]
-        lacking = [str(name) for name in names if name not in list(part.frame.columns)]
-        if others or lacking:
-            wrong = f"has no column '{lacking[0]}'{nearest(lacking[0], others)}" if lacking else f"has '{others[0]}'"
-            raise DataError(f"{file} {wrong}, unlike {files[0]}: all holders have the same columns")
         if part.text != parts[0].text:
             raise DataError(f"{file} and {files[0]} are files of different kinds: convert one of them")
-    if len(parts) == 1:
-        return parts[0]
-    notes = tuple(f"{file}: {note}" for file, part in zip(files, parts, strict=True) for note in part.notes)
+    notes = [f"{file}: {note}" for file, part in zip(files, parts, strict=True) for note in part.notes]
+    for file, own in columns.items():
+        if more := [name for name in own if name not in names]:
+            notes.append(f"{file}: left out, as not every file has it: {', '.join(more)}")
+    if moved := other_orders(columns):
+        notes.append(f"{', '.join(moved)}: columns in another order, which changes nothing")
     same = all(part.options == parts[0].options for part in parts)
-    frame = pd.concat([part.frame[names] for part in parts], ignore_index=True)
-    return Cells(frame, parts[0].options if same else type(parts[0].options).of(options), notes, parts[0].text)
+    frames = {file: part.frame[names] for file, part in zip(files, parts, strict=True)}
+    known = parts[0].options if same else type(parts[0].options).of(options)
+    return Cells(pd.concat(frames.values(), ignore_index=True), known, tuple(notes), parts[0].text), frames
 
 
 @app.command("check")
@@ -188,36 +218,38 @@ def check_command(
     sheet: SheetOption = None,
     header: HeaderOption = None,
     skip_rows: SkipRowsOption = None,
+    rename: RenameOption = None,
 ) -> None:
-    """Print what in a schema still needs approval, and why.
+    """Print what in a schema needs approval, and what does not fit.
 
-    Exit code 1 if anything does.
+    Exit code 1 if anything needs approval, or a row has a value that the schema cannot place.
     """
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import left, people
+    from fedsyn.table.schema.holdings import cannot_place, sentences
 
     schema = Schema.load(file)
-    options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
-    rows, findings = _read(schema, data, few, options)
-    sentences = people(schema, rows)
-    if rows is not None and findings is not None:
-        shown = (
-            sentence for name in findings for sentence in _shown(name, findings[name], schema.columns[name].missing)
-        )
-        sentences = [*shown, *sentences, *(_broken(schema, rows) if schema.constraints else ())]
-    for sentence in sentences:
+    options = file_options(separator, encoding, decimal, sheet, header, skip_rows, rename)
+    seen = _read(schema, data, few, options)
+    heard = people(schema) if seen is None else sentences(seen.holdings)
+    broken = _broken(schema, seen.rows) if seen is not None and schema.constraints else []
+    for sentence in [*heard, *broken]:
         say(sentence)
-    waiting = left(schema, findings, few)
+    waiting = left(schema, None if seen is None else seen.findings, few)
     for name, words in waiting.items():
         say(f"{name}: read from the data: {'; '.join(words)}")
     if waiting:
         command = f"fedsyn schema review {shlex.quote(str(file))} {data_as_typed(data or ['FILE'], options)}"
         need = f"{counted(len(schema.columns), 'column')} need{'s' * (len(schema.columns) == 1)} approval"
         say(f"{len(waiting)} of {need}: {command}")
-        raise typer.Exit(1)
-    apart = ", ".join(name for name in schema.aside if name not in schema.order)
-    out = f"; left out: {apart}" if apart else ""
-    say(f"{file}: {counted(len(schema.columns), 'column')}, nothing needs approval{out}")
+    if seen is not None and any(map(cannot_place, seen.holdings.values())):
+        say(f"{file}: it does not fit: the rows have values that it cannot place")
+    elif not waiting:
+        apart = ", ".join(name for name in schema.aside if name not in schema.order)
+        out = f"; left out: {apart}" if apart else ""
+        say(f"{file}: {counted(len(schema.columns), 'column')}, nothing needs approval{out}")
+        return
+    raise typer.Exit(1)
 
 
 @app.command("review")
@@ -241,6 +273,7 @@ def review_command(
     sheet: SheetOption = None,
     header: HeaderOption = None,
     skip_rows: SkipRowsOption = None,
+    rename: RenameOption = None,
 ) -> None:
     """Approve a drafted schema.
 
@@ -249,20 +282,23 @@ def review_command(
     from fedsyn.front.cli.reviewing import review_in_terminal
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import How, people
+    from fedsyn.table.schema.holdings import unlike
     from fedsyn.table.schema.review import approve as approved
     from fedsyn.table.schema.review import proposed_lines
 
     schema = Schema.load(file)
     if fold and not data:
         raise ConfigError("--fold needs the table, to count its rows: --data FILE")
-    options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
-    rows, findings = _read(schema, data, few, options)
+    options = file_options(separator, encoding, decimal, sheet, header, skip_rows, rename)
+    seen = _read(schema, data, few, options)
+    findings, rows = (None, None) if seen is None else (seen.findings, seen.rows)
     if not approve and not every:
         if not sys.stdin.isatty():
             raise ConfigError("a review asks in a terminal; without one, name columns: --approve COLUMN, or --all")
-        for sentence in people(schema, rows):
+        different = {} if seen is None else unlike(seen.holdings)
+        for sentence in [*(f"{name}: {text}" for name, text in different.items()), *people(schema, rows)]:
             say(sentence)
-        review_in_terminal(file, findings, few)
+        review_in_terminal(file, findings, few, rows)
         return
     names = list(approve or schema.unapproved)
     text = file.read_text(encoding="utf-8")
@@ -272,31 +308,48 @@ def review_command(
     waiting = Schema.loads(text).unapproved
     rest = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
     say(wrapped(f"{file}: approved {counted(len(names), 'column')}; {rest}"))
+    for sentence in people(Schema.loads(text), rows):
+        say(wrapped(f"{plain(sentence)}."))
     if proposed_lines(text):
         say(wrapped("What was seen to hold is left in it as comments (#?): answer them in a terminal, or delete them."))
 
 
-def _read(
-    schema: Schema, data: list[str] | None, few: int, options: dict[str, Any]
-) -> tuple[pd.DataFrame | None, dict[str, Finding] | None]:
-    """Reads the table's columns that the schema has.
+class Seen(NamedTuple):
+    """Rows that a schema is looked at with.
 
-    Returns them and what they show, or None for both without a table.
+    Attributes:
+        rows: of all tables, in the columns that the schema has.
+        findings: of each column.
+        holdings: of each table, by its name; a single one has none.
+    """
+
+    rows: pd.DataFrame
+    findings: dict[str, Finding]
+    holdings: dict[str, Holding]
+
+
+def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, Any]) -> Seen | None:
+    """Reads the tables' columns that the schema has.
+
+    Returns None without a table.
     """
     import pandas as pd
 
+    from fedsyn.table.data.alike import require_schema_columns
     from fedsyn.table.data.sources import source_cells
     from fedsyn.table.schema.approval import findings
+    from fedsyn.table.schema.holdings import holdings_of
 
     if not data:
-        return None, None
-    frames = []
-    for file in data:
-        frame = source_cells(file, options, columns=list(schema.columns)).frame
-        schema.require_columns(frame.columns, where=file)
-        frames.append(frame[[name for name in schema.every_column if name in frame.columns]])
-    rows = pd.concat(frames, ignore_index=True)
-    return rows, findings(schema, rows, few)
+        return None
+    frames = {file: source_cells(file, options, columns=list(schema.columns)).frame for file in data}
+    require_schema_columns({file: list(frame.columns) for file, frame in frames.items()}, schema)
+    known = {
+        file: frame[[name for name in schema.every_column if name in frame.columns]] for file, frame in frames.items()
+    }
+    rows = pd.concat(known.values(), ignore_index=True)
+    holdings = holdings_of(schema, known if len(known) > 1 else {"": rows})
+    return Seen(rows, findings(schema, rows, few), holdings)
 
 
 def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:
@@ -306,22 +359,3 @@ def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:
     except DataError as error:  # said of the column already
         return [f"constraints are not counted: {error}"]
     return [f"constraint '{text}': {n:,} of {counted(len(rows), 'row')} break it" for text, n in broken.items() if n]
-
-
-def _shown(name: str, finding: Finding, missing: bool) -> list[str]:
-    """Returns sentences on the misfits between a column and its table.
-
-    `missing` is true if the column has a place for missing values.
-    """
-    sentences, rows = [], partial(counted, what="row")
-    if finding.unread:
-        verb = "does" if finding.unread == 1 else "do"
-        sentences.append(f"{rows(finding.unread)} {verb} not hold what its kind reads; a run would refuse them")
-    if finding.absent and not missing:
-        sentences.append(f"{rows(finding.absent)} without a value would be given one; missing: true keeps them missing")
-    if finding.outside:
-        sentences.append(f"{rows(finding.outside)} outside of its bounds would go to its first or last bin")
-    if finding.unlisted:
-        values = f"{counted(finding.unlisted, 'value')} in {rows(finding.unlisted_rows)}"
-        sentences.append(f"{values} {'is' if finding.unlisted == 1 else 'are'} in none of its categories")
-    return [f"{name}: {sentence}" for sentence in sentences]

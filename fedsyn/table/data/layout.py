@@ -104,6 +104,7 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
         raise DataError(f"{path} is empty")
     sheet = plain_name(path).suffix.lower() in SHEETS
     candidates, rows = _candidates(path), options.header or 1
+    columns = columns and _as_in_file(head, candidates, columns, options)
     separator = "," if sheet else options.separator
     if separator is None:
         separator = _by_lines(head, candidates) if columns is None else _by_names(head, candidates, columns, rows)
@@ -118,7 +119,7 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
     if not sheet:
         _require_divided(path, head, header, separator, columns, rows)
     notes = tuple(_notes(file, separator, options))
-    return TextLayout(file, separator, options.decimal or ".", header, notes, rows)
+    return TextLayout(file, separator, options.decimal or ".", options.renamed(header), notes, rows)
 
 
 def require_names(path: Path, header: Sequence[str]) -> None:
@@ -151,6 +152,16 @@ def _candidates(path: Path) -> list[str]:
     """The separators to try, the likeliest by the file's name first."""
     tabs = ".tsv" in [suffix.lower() for suffix in path.suffixes]
     return sorted(SEPARATORS, key=lambda mark: tabs and mark != "\t")
+
+
+def _as_in_file(head: str, candidates: Sequence[str], columns: Sequence[str], options: FileOptions) -> Sequence[str]:
+    """Returns a schema's columns by their names in a file."""
+    if options.rename is None:
+        return columns
+    top = [_rows(head, mark, _TITLE + _MOST_NAMES) for mark in {*candidates, options.separator or ","}]
+    names = {cell for rows in top for row in [*rows, _joined(rows[: options.header or 1])] for cell in row}
+    own = {new: old for old, new in options.rename if old in names}
+    return [own.get(name, name) for name in columns]
 
 
 def _rows(head: str, separator: str, most: int) -> list[list[str]]:

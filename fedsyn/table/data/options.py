@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import (
@@ -48,6 +48,7 @@ class FileOptions(BaseModel):
         skip_rows: number of lines, or rows of a sheet, above the names of the columns; empty ones are not counted.
         header: number of rows that name the columns, 1 where it is left out. Names are joined by a space, and what
             stands above several columns, in a merged cell, goes with each.
+        rename: name of a column in a file -> its name in the schema, `{Age: age}`, wherever a file has the former.
         key_file: file with the key of a sealed table (`fedsyn node seal`).
     """
 
@@ -59,6 +60,7 @@ class FileOptions(BaseModel):
     sheet: StrictStr | StrictInt | None = None
     skip_rows: StrictInt | None = Field(default=None, ge=0, le=1000)
     header: StrictInt | None = Field(default=None, ge=1, le=5)
+    rename: tuple[tuple[StrictStr, StrictStr], ...] | None = None
     key_file: StrictStr | None = None
 
     @classmethod
@@ -109,16 +111,35 @@ class FileOptions(BaseModel):
             raise ValueError("a decimal mark is '.' or ','")
         return value
 
+    @field_validator("rename", mode="before")
+    @classmethod
+    def _old_and_new(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            value = tuple(value.items())
+        pairs = value is None or (
+            isinstance(value, tuple)
+            and all(len(pair) == 2 and all(isinstance(name, str) and name.strip() for name in pair) for pair in value)
+        )
+        if not pairs:
+            raise ValueError("expected a mapping of names in a file to names in the schema, such as {Age: age}")
+        return value or None
+
     @model_validator(mode="after")
     def _told_apart(self) -> FileOptions:
         if self.separator is not None and self.separator == self.decimal:
             raise ValueError("separator and decimal cannot be the same character")
         return self
 
+    def renamed(self, names: Sequence[str]) -> list[str]:
+        """Returns names of a file's columns as the schema has them."""
+        new = dict(self.rename or ())
+        return [new.get(name, name) for name in names]
+
     def said(self) -> dict[str, Any]:
         """The options that are not left out, as a configuration has them."""
         named = {mark: name for name, mark in _NAMES.items() if name == "tab"}
         data = self.model_dump(exclude_none=True)
+        data |= {"rename": dict(self.rename)} if self.rename else {}
         return data | ({"separator": named.get(data["separator"], data["separator"])} if "separator" in data else {})
 
 

@@ -17,7 +17,7 @@ import lzma
 import warnings
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.frames import series_of
+from fedsyn.table.schema.holdings import Holding
 from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.values import MISSING_TEXT
 
@@ -118,8 +119,14 @@ def options_for(path: Path, options: Options) -> FileOptions:
     """
     chosen = FileOptions.of(options)
     inside = plain_name(path).suffix.lower()
-    means = {"decimal", "header", "skip_rows", *(["sheet"] if inside in SHEETS else ["separator", "encoding"])}
-    means = (set() if is_parquet(path) else means) | ({"key_file"} if is_sealed(path) else set())
+    means = {
+        "decimal",
+        "header",
+        "skip_rows",
+        "rename",
+        *(["sheet"] if inside in SHEETS else ["separator", "encoding"]),
+    }
+    means = ({"rename"} if is_parquet(path) else means) | ({"key_file"} if is_sealed(path) else set())
     for key in chosen.model_dump(exclude_none=True):
         if key not in means:
             raise ConfigError(f"data.options.{key} means nothing for {path.name}: leave it out")
@@ -226,7 +233,7 @@ def csv_blocks(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> Gen
     options = {"sep": layout.separator, "keep_default_na": False, "low_memory": False, **options}
     # In a table of one column a blank line is a missing value.
     options |= {"index_col": False, "chunksize": rows, "skip_blank_lines": len(layout.header) > 1}
-    if layout.rows > 1:
+    if layout.rows > 1 or layout.file.options.rename:
         once = [name if name not in layout.header[:j] else f"{name}.{j}" for j, name in enumerate(layout.header)]
         options |= {"header": layout.rows - 1, "names": once}
     with layout.file.open() as stream, pd.read_csv(stream, **options) as reader:
@@ -261,23 +268,24 @@ _BUFFER = 1 << 20
 
 
 def encoded_blocks(
-    path: str | Path, schema: Schema, options: Options = None, rows: int = ROWS, encoder: Encoder | None = None
+    path: str | Path, schema: Schema, options: Options = None, rows: int = ROWS, holding: Holding | None = None
 ) -> Iterator[Block]:
     """The rows of a file, encoded, block by block in their order.
 
     Args:
         path, schema, options: as `read_table`.
         rows: the most rows of a block.
-        encoder: of the schema, which then knows what it could not place; without it one of its own.
+        holding: counts what the rows hold, for the person who has them.
 
     Raises:
         DataError: as `read_table` and `Schema.encode`; what only the whole table shows comes after the last block. Of a
             damaged Parquet file the message says which row group cannot be read.
     """
     path = require_table(path)
-    encoder = encoder or schema.encoder()
-    frames = _frames(path, schema, options_for(path, options), rows)
-    while (block := _next_block(path, frames, encoder)) is not None:
+    encoder = schema.encoder() if holding is None else holding.encoder
+    beside = [] if holding is None else holding.beside
+    frames = _frames(path, schema, options_for(path, options), rows, beside)
+    while (block := _next_block(path, frames, encoder, holding)) is not None:
         if block.read:
             yield block
     if encoder.rows == 0:
@@ -313,8 +321,16 @@ def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.
     return table
 
 
-def _frames(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iterator[pd.DataFrame]:
-    return (_parquet_blocks if is_parquet(path) else _text_blocks)(path, schema, options, rows)
+def _frames(
+    path: Path, schema: Schema, options: FileOptions, rows: int, beside: Sequence[str] = ()
+) -> Iterator[pd.DataFrame]:
+    """Yields the rows of a file in blocks.
+
+    They have the columns `beside` those of the schema, too, where the file has them.
+    """
+    if is_parquet(path):
+        return _parquet_blocks(path, schema, options, rows, beside)
+    return _text_blocks(path, schema, options, rows)
 
 
 def encode_file(path: str | Path, schema: Schema, options: Options = None) -> Codes:
@@ -325,7 +341,9 @@ def encode_file(path: str | Path, schema: Schema, options: Options = None) -> Co
     return encode_open_file(path, schema, options)[0]
 
 
-def encode_open_file(path: str | Path, schema: Schema, options: Options = None) -> tuple[Codes, OwnRows]:
+def encode_open_file(
+    path: str | Path, schema: Schema, options: Options = None, holding: Holding | None = None
+) -> tuple[Codes, OwnRows]:
     """Returns a file's codes and its values in open columns.
 
     The values are the rows' own. The file is read block by block, and the result is kept in memory only.
@@ -336,7 +354,7 @@ def encode_open_file(path: str | Path, schema: Schema, options: Options = None) 
     path = require_table(path)
     known = row_count(path, options)
     codes, open_values, read = RowSpool(len(schema.columns), schema.dtype, in_memory=1 << 62), [], 0
-    for block in encoded_blocks(path, schema, options):
+    for block in encoded_blocks(path, schema, options, holding=holding):
         read += block.read
         codes.append(block.codes)
         open_values.append(block.own)
@@ -368,14 +386,18 @@ def row_count(path: Path, options: Options = None) -> int | None:
         return int(pq.read_metadata(source_of(path, options_for(path, options))).num_rows)
 
 
-def _next_block(path: Path, frames: Iterator[pd.DataFrame], encoder: Encoder) -> Block | None:
+def _next_block(
+    path: Path, frames: Iterator[pd.DataFrame], encoder: Encoder, holding: Holding | None = None
+) -> Block | None:
     """Returns the next block, encoded.
 
     A library's message about a cell that it cannot convert may quote the cell, and is left out.
     """
     try:
         frame = next(frames, None)
-        return None if frame is None else encoder.block(frame)
+        if frame is None:
+            return None
+        return encoder.block(frame) if holding is None else holding.encoded(frame)
     except (pa.ArrowException, ValueError, OverflowError, NotImplementedError) as error:
         if isinstance(error, FedsynError):
             raise
@@ -397,20 +419,25 @@ def _text_blocks(path: Path, schema: Schema, options: FileOptions, rows: int) ->
         yield frame
 
 
-def _parquet_blocks(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iterator[pd.DataFrame]:
+def _parquet_blocks(
+    path: Path, schema: Schema, options: FileOptions, rows: int, beside: Sequence[str]
+) -> Iterator[pd.DataFrame]:
     """Yields the rows of a Parquet file in blocks.
 
     Text, which often repeats, comes as pandas' categories.
     """
     with readable(path):
         fields, source = pq.read_schema(source_of(path, options)), source_of(path, options)
-        schema.require_columns(fields.names, where=str(path))
-        kinds = {name: fields.field(name).type for name in schema.columns}
+        names = options.renamed(fields.names)
+        schema.require_columns(names, where=str(path))
+        wanted = [*schema.columns, *(name for name in beside if name in names)]
+        own = {name: fields.names[names.index(name)] for name in wanted}  # as the file has them
+        kinds = {name: fields.field(own[name]).type for name in schema.columns}
         for name, kind in kinds.items():
             if pa.types.is_nested(kind):
                 raise CellError(f"column '{name}' holds lists or records; a schema describes single values")
         texts = [
-            name
+            own[name]
             for name, column in schema.columns.items()
             if isinstance(column, CategoricalColumn)
             and (pa.types.is_string(kinds[name]) or pa.types.is_large_string(kinds[name]))
@@ -418,8 +445,8 @@ def _parquet_blocks(path: Path, schema: Schema, options: FileOptions, rows: int)
         file = pq.ParquetFile(source, read_dictionary=texts, buffer_size=_BUFFER)
     with file:
         for group in range(file.num_row_groups):
-            for batch in _batches(path, file, group, list(schema.columns), rows):
-                yield pd.DataFrame({name: series_of(batch.column(name)) for name in schema.columns}, copy=False)
+            for batch in _batches(path, file, group, [*own.values()], rows):
+                yield pd.DataFrame({name: series_of(batch.column(own[name])) for name in own}, copy=False)
 
 
 def _batches(path: Path, file: pq.ParquetFile, group: int, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:

@@ -364,7 +364,9 @@ def _parquet(path: Path, most: int, chosen: FileOptions) -> Cells:
     notes = [f"{file.metadata.num_rows:,} rows: what is proposed was read from the first {rows:,}"] if more else []
     if nested:
         notes.append(f"left out, as they hold lists, records or bytes: {', '.join(nested)}")
-    return Cells(frame_of_arrow(table), FileOptions(), tuple(notes), text=False)
+    frame = frame_of_arrow(table)
+    frame.columns = pd.Index(chosen.renamed(list(frame.columns)))
+    return Cells(frame, FileOptions(rename=chosen.rename), tuple(notes), text=False)
 
 
 def _plain_names(path: Path, schema: Any) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,12 +15,12 @@ from fedsyn.errors import SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.output import counted
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.column_base import ASIDE, ColumnBase
+from fedsyn.table.schema.column_base import ASIDE, ColumnBase, IdentifierColumn
 from fedsyn.table.schema.encoding import Encoder
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import written
-from fedsyn.table.schema.vocabulary import FEW_ROWS, FOR_ONE_ROW
+from fedsyn.table.schema.vocabulary import FEW_ROWS, FOR_ONE_ROW, ONE_ROW_EACH, is_shared, several_rows
 
 #: What stands above a draft.
 DRAFT_NOTE = """\
@@ -58,25 +58,13 @@ class How:
 class Finding:
     """Facts that a table shows about a column.
 
-    They are numbers of rows and values.
-
     Attributes:
         rare: categories of the column that some rows hold, but fewer than asked for.
-        unlisted: different values that are none of its categories.
-        unlisted_rows: rows that hold them.
-        unread: rows whose cells are not of the column's kind.
-        absent: rows without a value.
-        outside: rows whose number lies beyond the bounds.
         values: what the rows of a column of categories hold, as text.
         shown: what the rows hold, in words: for the eyes of their holder.
     """
 
     rare: tuple[Any, ...] = ()
-    unlisted: int = 0
-    unlisted_rows: int = 0
-    unread: int = 0
-    absent: int = 0
-    outside: int = 0
     values: tuple[str, ...] = ()
     shown: str = ""
 
@@ -115,9 +103,8 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
     shown = ", ".join(f"{written(column.values[code])} {int(rows[code]):,}" for code in often)
     shown += f", and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     shown += f"; {len(rare)} held by fewer than {few} rows" if rare else ""
-    shown += _absent(profile.missing)
-    unlisted, held = int((~is_listed).sum()), int(profile.counts[~is_listed].sum())
-    return Finding(rare, unlisted, held, absent=profile.missing, values=tuple(texts), shown=shown)
+    shown += _others(profile.missing, int(profile.counts[~is_listed].sum()))
+    return Finding(rare, values=tuple(texts), shown=shown)
 
 
 def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
@@ -125,33 +112,83 @@ def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
     encoder = Encoder({"x": column}, schema.missing_text, np.int64, keep=("x",))
     numbers = encoder.block(series.to_frame("x")).own.numbers["x"]
     unread, known = encoder.unplaced["x"], numbers[~np.isnan(numbers)]
-    absent, (lower, upper) = len(series) - len(known) - unread, column.span
+    others = _others(len(series) - len(known) - unread, unread)
     if not len(known):
-        return Finding(unread=unread, absent=absent, shown="no value")
-    outside = int(np.count_nonzero((known < lower) | (known >= upper + 1 if column.whole else known > upper)))
+        return Finding(shown=f"no value{others}")
     low, middle, high = (column.bound(number) for number in (known.min(), np.sort(known)[len(known) // 2], known.max()))
-    shown = f"from {low} to {high}, half of them up to {middle}" + _absent(absent)
-    return Finding(unread=unread, absent=absent, outside=outside, shown=shown)
+    return Finding(shown=f"from {low} to {high}, half of them up to {middle}{others}")
 
 
-def _absent(rows: int) -> str:
-    return f"; {rows:,} missing" if rows else ""
+def _others(absent: int, unplaced: int) -> str:
+    missing = f"; {absent:,} missing" if absent else ""
+    return f"{missing}; {counted(unplaced, 'row')} with something else" if unplaced else missing
 
 
-def people(schema: Any, frame: pd.DataFrame | None = None) -> list[str]:
-    """Returns remarks on columns that identify persons, in sentences.
+def person_columns(schema: Any) -> tuple[str, ...]:
+    """Returns names of the columns that are of persons.
 
-    Such a column says which person a row is of.
+    A fact of the schema alone: what is public may rest on it.
     """
-    sentences = []
-    for name, column in schema.aside.items():
-        if getattr(column, "person", False):
-            rows = f"'{name}' says which person a row is of, who may have several"
-            if frame is not None and name in frame.columns:
-                counts = Profile.of(frame[name], schema.missing_text).counts
-                most = counted(int(counts.max(initial=0)), "row")
-                rows = f"'{name}': {counted(len(counts), 'person', 'people')}, up to {most} each"
-            sentences.append(f"{rows}: {FOR_ONE_ROW}")
+    return tuple(name for name, column in schema.aside.items() if getattr(column, "person", False))
+
+
+def people(schema: Any, frame: pd.DataFrame | None = None, names: Collection[str] | None = None) -> list[str]:
+    """Returns sentences on identifiers that may be persons with several rows.
+
+    Args:
+        schema: a `Schema`.
+        frame: rows, as text or typed; it may lack columns that are set aside.
+        names: of these columns alone; None: of all.
+    """
+    repeats = {}
+    for name in identifiers(schema):
+        if frame is not None and name in frame.columns:
+            profile = Profile.of(frame[name], schema.missing_text)
+            repeats[name] = Repeats(profile.values, profile.present, int(profile.counts.max(initial=0)))
+    return people_counted(schema, repeats, names)
+
+
+class Repeats(NamedTuple):
+    """Numbers that say how often an identifier repeats.
+
+    Attributes:
+        values: number of different ones.
+        rows: that have one.
+        most: rows that hold the same one.
+    """
+
+    values: int
+    rows: int
+    most: int
+
+
+def identifiers(schema: Any) -> list[str]:
+    """Returns names of identifiers that may be of persons.
+
+    Nobody has said that they are not, and their names do not say so.
+    """
+    return [
+        name
+        for name, column in schema.aside.items()
+        if isinstance(column, IdentifierColumn) and (column.person or (column.person is None and not is_shared(name)))
+    ]
+
+
+def people_counted(schema: Any, repeats: Mapping[str, Repeats], names: Collection[str] | None = None) -> list[str]:
+    """Returns the sentences of `people` on columns whose rows are counted already.
+
+    Without counts they are on columns that the schema calls persons. With them all identifiers of which a value repeats
+    are named, whatever they are called: for the eyes of the person who has the rows.
+    """
+    sentences, persons = [], person_columns(schema)
+    for name in identifiers(schema):
+        if names is not None and name not in names:
+            continue
+        if name not in repeats:
+            sentences += [f"'{name}' says which person a row is of: {FOR_ONE_ROW}; {ONE_ROW_EACH}"] * (name in persons)
+        elif name in persons or repeats[name].values < repeats[name].rows:
+            known = name in persons and "person" not in schema.aside[name].drafted
+            sentences.append(f"'{name}': {several_rows(name, *repeats[name], persons=known)}")
     return sentences
 
 

@@ -128,14 +128,14 @@ class IdentifierColumn(AsideColumn):
         make: 'sequence' numbers the rows from 1; 'uuid' draws random UUIDs; None leaves the column out.
         prefix: text before each number of a sequence.
         width: digits of a sequence's numbers, with leading zeros.
-        person: whether it says which person a row is of; a person may have several.
+        person: whether it says which person a row is of, who may have several; null: nobody has said.
     """
 
     kind: Literal["identifier"] = "identifier"
     make: Literal["sequence", "uuid"] | None = None
     prefix: str = ""
     width: int = Field(default=0, ge=0, le=30)
-    person: bool = False
+    person: bool | None = None
 
     @property
     def made(self) -> bool:

@@ -19,7 +19,6 @@ import numpy as np
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.lazy import pa, pd
-from fedsyn.output import counted
 from fedsyn.table.schema import vocabulary
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, NumericColumn
 from fedsyn.table.schema.column_base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
@@ -103,18 +102,29 @@ def made(
     return Guess(column, profile.values, profile.missing / max(1, profile.rows), why, rare=rare)
 
 
-def set_aside(profile: Profile, kind: type[ColumnBase], why: str, stored: str | None = None) -> Guess:
+def set_aside(
+    profile: Profile, kind: type[ColumnBase], why: str, stored: str | None = None, *, measured: bool = False
+) -> Guess:
     """Returns a proposal to leave a column out.
 
-    It has a hint if the column says which person a row is of, who may have several.
+    An identifier that repeats may say which person a row is of, whatever its name is: it is taken for one until
+    somebody says that it does not (`schema review` asks), and a hint says how many rows each has. Not so where its
+    values look `measured`, or are names that different persons share.
     """
     keys: dict[str, Any] = {"drafted": ("kind",), "stored": stored}
     hints: tuple[str, ...] = ()
-    if kind is IdentifierColumn and profile.values < profile.present and vocabulary.is_person(profile.name):
-        keys |= {"person": True}
-        people = counted(profile.values, "person", "people")
-        hints = (f"{people}, up to {int(profile.counts.max()):,} rows each: {vocabulary.FOR_ONE_ROW}",)
+    if (
+        kind is IdentifierColumn
+        and profile.values < profile.present
+        and not (measured or vocabulary.is_shared(profile.name))
+    ):
+        keys |= {"person": True, "drafted": ("kind", "person")}
+        hints = (_several_rows(profile),)
     return Guess(kind.model_validate(keys), profile.values, profile.missing / max(1, profile.rows), why, hints=hints)
+
+
+def _several_rows(profile: Profile) -> str:
+    return vocabulary.several_rows(profile.name, profile.values, profile.present, int(profile.counts.max()))
 
 
 def text_guess(profile: Profile, options: GuessOptions, stored: str | None) -> Guess:
@@ -142,7 +152,8 @@ def text_guess(profile: Profile, options: GuessOptions, stored: str | None) -> G
     if mostly_numbers(profile.tried.to_pylist()):
         mostly, hint = "; mostly numbers", _as_numbers(profile, options)
     if not options.keep and vocabulary.nearly_unique(profile):
-        guess = set_aside(profile, IdentifierColumn, vocabulary.shown_share(profile) + mostly, stored)
+        why = vocabulary.shown_share(profile) + mostly
+        guess = set_aside(profile, IdentifierColumn, why, stored, measured=bool(mostly))
         return replace(guess, hints=guess.hints or hint or vocabulary.text_hints(profile, listed=False))
     guess = proposed(profile, CategoricalColumn, Reading({}, "text"), options, keys)
     return replace(guess, why=guess.why + mostly, hints=hint or vocabulary.text_hints(profile))
@@ -519,6 +530,18 @@ def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> di
     return data | ({"missing_values": words} if words else {})
 
 
+def _of_persons(series: pd.Series, guess: Guess) -> str | None:
+    """Returns a hint on a kept column of persons, or None.
+
+    The column's name says so, or most of its rows hold values that are too rare to list, as the numbers of persons are.
+    """
+    unlisted = guess.folded[1] * 2 > round((1 - guess.missing) * len(series))
+    if not unlisted and not vocabulary.names_an_identifier(str(series.name), guess.values):
+        return None
+    profile = Profile.of(series)
+    return f"{_several_rows(profile)} (kind: identifier, person: true)" if profile.values < profile.present else None
+
+
 def _guess(series: pd.Series, options: GuessOptions) -> Guess:
     stored = str(series.dtype) if options.stored else None
     guess = typed_guess(series, options) or text_guess(Profile.of(series), options, stored)
@@ -526,6 +549,8 @@ def _guess(series: pd.Series, options: GuessOptions) -> Guess:
     if modelled and guess.values == 1 and not guess.missing and not options.keep and len(series) >= vocabulary.ENOUGH:
         why = "one value in every row: there is nothing to learn"
         return replace(guess, column=DropColumn(drafted=("kind",), stored=stored), why=why, rare=0, hints=())
+    if modelled and (hint := _of_persons(series, guess)):
+        guess = replace(guess, hints=(*guess.hints, hint))
     if isinstance(guess.column, BinnedColumn) and guess.column.scale[0] == NUMBERS:
         rows = series.value_counts()
         numbers = pd.to_numeric(pd.Series(rows.index), errors="coerce")

@@ -21,6 +21,7 @@ import numpy as np
 
 from fedsyn import yamlio
 from fedsyn.lazy import pc
+from fedsyn.output import counted
 from fedsyn.table.schema.column_base import Reading
 from fedsyn.table.schema.profile import Profile
 
@@ -80,7 +81,46 @@ def is_person(name: str) -> bool:
 
 
 #: What follows for a column of persons who may have several rows.
-FOR_ONE_ROW = "epsilon is for one row, not for one person; to protect persons, make one row of each"
+FOR_ONE_ROW = "epsilon is for one row, not for one person, who may have several"
+#: What helps.
+ONE_ROW_EACH = "to protect persons, make one row of each"
+
+
+def several_rows(name: str, values: int, rows: int, most: int, *, persons: bool = False) -> str:
+    """Returns a sentence on a column of persons who repeat.
+
+    It holds counts of rows: it is for the eyes of the person who has them.
+
+    Args:
+        name: of the column.
+        values: number of different ones.
+        rows: that have one.
+        most: rows that hold the same one.
+        persons: whether somebody said that they are persons; a name may say so, too.
+    """
+    if persons or is_person(name):
+        each = f"{counted(values, 'person', 'people')}, up to {counted(most, 'row')} each"
+    else:
+        several = f"{counted(values, 'different value')} in {counted(rows, 'row')}"
+        each = f"{several}, up to {most:,} each; if they are persons"
+    return f"{each}: {FOR_ONE_ROW}; {ONE_ROW_EACH}"
+
+
+def is_shared(name: str) -> bool:
+    """Returns whether persons share the values of a column.
+
+    Such names are `first name` and `Strasse`.
+    """
+    words = words_of(name)
+    return bool({*words, "".join(words)} & known_words("shared_by_persons"))
+
+
+def names_an_identifier(name: str, values: int) -> bool:
+    """Returns whether a column is named like an identifier.
+
+    It has more than a few `values`.
+    """
+    return values > _FEW and (is_person(name) or bool(set(words_of(name)) & known_words("identifiers")))
 
 
 def is_icd(profile: Profile) -> bool:

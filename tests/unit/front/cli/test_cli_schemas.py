@@ -151,14 +151,20 @@ def test_check_says_what_needs_approval(fedsyn: Fedsyn, folder: Path) -> None:
     assert "left out: Patienten-ID" in fedsyn("schema", "check", "schema.yaml").out
 
 
-def test_check_counts_what_a_run_would_refuse(fedsyn: Fedsyn, folder: Path) -> None:
+def test_check_counts_what_does_not_fit(fedsyn: Fedsyn, folder: Path) -> None:
+    """And exits with 1 where a value has no place, also once everything is approved."""
     drafted(fedsyn)
+    assert fedsyn("schema", "review", "schema.yaml", "--all", "--data", "patients.csv").code == 0
     rows = hospital(400)
     rows.loc[:4, "Temperatur"], rows.loc[:2, "Station"] = "hot", "Keller"
     rows.to_csv(folder / "other.csv", index=False)
     result = fedsyn("schema", "check", "schema.yaml", "--data", "other.csv")
-    assert "Temperatur: 5 rows do not hold what its kind reads" in result.out
-    assert "Station: 1 value in 3 rows is in none of its categories" in result.out and "Keller" not in result.out
+    assert "Temperatur: in 5 of 400 rows (1.25%) there is something other than a number like" in result.out
+    assert "Station: in 3 of 400 rows (0.75%) the schema does not list the value: counted as 'other'" in result.out
+    assert "Keller" not in result.out and "it does not fit: the rows have values that it cannot place" in result.out
+    assert result.code == 1 and "need approval" not in result.out
+    fits = fedsyn("schema", "check", "schema.yaml", "--data", "patients.csv")
+    assert fits.code == 0 and "nothing needs approval" in fits.out
 
 
 def test_check_counts_what_a_sentinel_leaves_behind(fedsyn: Fedsyn, folder: Path) -> None:
@@ -172,12 +178,14 @@ def test_check_counts_what_a_sentinel_leaves_behind(fedsyn: Fedsyn, folder: Path
     text = re.sub(r"upper: \d+", "upper: 60", text.replace("GB]", "GB, NA]"))
     (folder / "schema.yaml").write_text(text + "missing_values: ['999']\n", encoding="utf-8")
     said = fedsyn("schema", "check", "schema.yaml", "--data", "ages.csv").out
-    assert "age: 60 rows without a value would be given one; missing: true keeps them missing\n" in said
-    assert "age: 200 rows outside of its bounds would go to its first or last bin\n" in said
+    assert "age: in 60 of 460 rows (13%) there is no value: left out; missing: true keeps them missing\n" in said
+    beyond = "in 200 of 460 rows (43.5%) the value lies beyond the bounds: counted in the first or last bin"
+    assert f"age: {beyond}\n" in said
+    assert "left out: 60 of 460 rows (13%), which count nowhere; unlisted: true in a column gives its values a" in said
     assert "land: " not in said.replace("land: read", "")  # NA is one of its categories
     text = re.sub("upper: 60", "upper: 110\n    missing: true", text)
     (folder / "schema.yaml").write_text(text + "missing_values: ['999']\n", encoding="utf-8")
-    assert "without a value" not in fedsyn("schema", "check", "schema.yaml", "--data", "ages.csv").out
+    assert "there is no value" not in fedsyn("schema", "check", "schema.yaml", "--data", "ages.csv").out
 
 
 def test_review_approves_named_columns(fedsyn: Fedsyn, folder: Path) -> None:
@@ -241,17 +249,16 @@ def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
     (folder / "visits.csv").write_text(VISITS, encoding="utf-8")
     result = fedsyn("init", "visits.csv")
     out = " ".join(result.out.split())
-    said = (
-        "40 people, up to 6 rows each: epsilon is for one row, not for one person; to protect persons, make one row of"
-    )
-    assert f"subject: {said} each." in out
+    said = "40 people, up to 6 rows each: epsilon is for one row, not for one person, who may have several"
+    assert f"subject: {said}; to protect persons, make one row of each." in out
     assert "Holds in all rows (240 without a missing value): came <= left." in out
-    answers = iter(["A, B, C, D", "y", "2024-01-01, 2024-06-30", "0", "d", "y", "n"])  # of what was dropped nothing
+    # Of what was dropped nothing is asked.
+    answers = iter(["A, B, C, D", "y", "2024-01-01, 2024-06-30", "0", "d", "y", "n", "y"])
     asked: list[str] = []
     monkeypatch.setattr(reviewing.typer, "prompt", lambda text, **_: asked.append(text) or next(answers))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     result = fedsyn("schema", "review", "schema.yaml", "--data", "visits.csv")
-    assert result.code == 0 and not list(answers) and len(asked) == 7, result
+    assert result.code == 0 and not list(answers) and len(asked) == 8, result
     assert "'subject': 40 people, up to 6 rows each" in result.out and "the rows: A 80, B 80, C 80" in result.out
     assert (
         "the rows: from 2024-01-01 to 2024-01-20" in result.out and "error: expected one of the letters" in result.out
@@ -317,7 +324,7 @@ def test_a_constraint_that_was_seen_is_stated_only_if_a_person_says_so(
     result = fedsyn("schema", "review", "schema.yaml", "--all", "--data", "visits.csv")
     assert "What was seen to hold is left in it as comments" in result.out
     assert Schema.load(folder / "schema.yaml").constraints == ()
-    answers = iter(["n", "y"])
+    answers = iter(["n", "y", "n"])
     monkeypatch.setattr(reviewing.typer, "prompt", lambda *_, **__: next(answers))
     reviewing.review_in_terminal(folder / "schema.yaml", None, 10)
     assert [rule.text for rule in Schema.load(folder / "schema.yaml").constraints] == ["came <= left"]
@@ -384,7 +391,7 @@ def test_several_files_are_holders(fedsyn: Fedsyn, folder: Path) -> None:
     assert (config.federation.clients, config.federation.partition.name) == (2, "native")
     (folder / "third.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     result = fedsyn("init", "patients.csv", "third.csv", "--force")
-    assert_one_message(result, "third.csv has no column 'Fallnummer', unlike patients.csv")
+    assert_one_message(result, "third.csv lacks 'Fallnummer', 'Patienten-ID'", "has 'a', 'b', which others lack")
 
 
 def test_a_table_of_scikit_learn_is_a_source_too(fedsyn: Fedsyn, folder: Path) -> None:

@@ -75,17 +75,6 @@ def assert_one_message(result: Result, *parts: str) -> None:
 # run -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_says_that_a_person_may_have_several_rows(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where the schema says so, and without a number of the rows."""
-    named = SCHEMA.replace("columns:\n", "columns:\n  patient: {kind: identifier, person: true}\n", 1)
-    (tmp_path / "schema.yaml").write_text(named, encoding="utf-8")
-    config = load_config(project / "run.yaml", [f"data.schema={tmp_path / 'schema.yaml'}"])
-    show_result(project / "one", config, {})
-    assert "'patient' says which person a row is of, who may have several" in " ".join(capsys.readouterr().out.split())
-
-
 def test_a_deployment_says_who_is_not_in_its_table(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,7 +27,7 @@ from fedsyn.table.schema.drafted_bins import FINEST
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.proposals import proposed_constraints
 from fedsyn.table.schema.review import _HOLD, remarks, without_remarks
-from fedsyn.table.schema.vocabulary import FOR_ONE_ROW
+from fedsyn.table.schema.vocabulary import FOR_ONE_ROW, ONE_ROW_EACH
 from fedsyn.table.schema.written import outward, outward_days, outward_seconds
 from support.exports import PERSONAL, hospital
 
@@ -296,13 +296,69 @@ def test_a_column_of_one_value_is_left_out() -> None:
     assert Schema.draft(pd.DataFrame({"a": [1] * 30, "b": [1, 2] * 15})).aside["a"].kind == "drop"
 
 
+#: Names that people give to what says which person a row is of.
+NAMES_OF_PERSONS = [
+    *["patient_id", "person", "case_no", "customer", "subject_id", "pid", "user", "user_id", "Employee ID", "member"],
+    *["household_id", "Versichertennummer", "participant", "respondent_id", "nhs_no", "mrn", "ssn", "uuid", "id"],
+    *["hospital_number", "PatNr", "account_id", "insurance_no", "device_id", "record_id", "pat", "Fallnummer"],
+]
+
+
+@pytest.mark.parametrize("form", ["numbers in text", "text", "typed"])
+@pytest.mark.parametrize("name", NAMES_OF_PERSONS)
+def test_an_identifier_that_repeats_is_asked_about_whatever_its_name(name: str, form: str) -> None:
+    """1,500 people of 1 to 7 rows each, and not a word about persons only if no identifier repeats."""
+    rng = np.random.default_rng(3)
+    ids = np.repeat(np.arange(1500), rng.integers(1, 8, 1500))
+    values = 4_000_000 + 7 * ids if form != "text" else np.array([f"P{k:05d}" for k in ids])
+    frame = pd.DataFrame({name: values if form == "typed" else values.astype(str), "y": 1 + ids % 2})
+    found = draft_columns(frame, text=form != "typed")[name]
+    assert found.column.kind == "identifier" and found.column.person  # type: ignore[attr-defined]
+    assert found.column.drafted == ("kind", "person")
+    (hint,) = found.hints
+    assert re.search("1,500 (people|different values in .* rows), up to 7( rows)? each", hint) and FOR_ONE_ROW in hint
+    once = draft_columns(frame.drop_duplicates(name), text=form != "typed")[name]
+    assert once.column.kind == "identifier" and not once.column.person and not once.hints  # type: ignore[attr-defined]
+
+
+def test_values_that_only_look_measured_are_no_persons() -> None:
+    """A column that is set aside since its numbers could not be read."""
+    found = guess([*[f"{k / 7:.2f}" for k in range(300)], *["<0,5", "1.2.3", "0.14"] * 7])
+    assert found.column.kind == "identifier" and not found.column.person  # type: ignore[attr-defined]
+    assert not any("person" in hint for hint in found.hints)
+
+
+@pytest.mark.parametrize("name", ["Vorname", "last_name", "Street"])
+def test_a_name_that_different_persons_share_is_not_asked_about(name: str) -> None:
+    frame = pd.DataFrame({name: [f"n{k % 60}" for k in range(400)], "y": [1, 2] * 200})
+    found = draft_columns(frame, text=True)[name]
+    assert found.column.kind == "identifier" and not found.column.person and not found.hints  # type: ignore[attr-defined]
+
+
+def test_a_kept_column_that_may_name_persons_has_a_hint() -> None:
+    """It is named like an identifier, or too few rows hold each of its values for a list."""
+    devices = pd.DataFrame(
+        {"device_id": [f"d{k % 50}" for k in range(5000)], "kind": [f"k{k % 50}" for k in range(5000)]}
+    )
+    found = draft_columns(devices, text=True)
+    assert found["device_id"].column.kind == "categorical"
+    assert (
+        found["device_id"]
+        .hints[0]
+        .startswith("50 different values in 5,000 rows, up to 100 each; if they are persons: ")
+    )
+    assert found["device_id"].hints[0].endswith("(kind: identifier, person: true)") and not found["kind"].hints
+    seldom = draft_columns(pd.DataFrame({"who": [f"w{k % 900}" for k in range(5000)], "y": [1, 2] * 2500}), text=True)
+    assert "900 different values in 5,000 rows, up to 6 each" in seldom["who"].hints[0]
+
+
 @pytest.mark.parametrize("typed", [False, True])
 def test_a_column_that_says_which_person_a_row_is_of(typed: bool) -> None:
     values = [k % 40 for k in range(200)]
     frame = pd.DataFrame({"subject": values if typed else [f"s{k}" for k in values], "y": [1, 2] * 100})
     found = draft_columns(frame, text=not typed)["subject"]
     assert found.column.kind == "identifier" and found.column.person  # type: ignore[attr-defined]
-    assert found.hints == (f"40 people, up to 5 rows each: {FOR_ONE_ROW}",)
+    assert found.hints == (f"40 people, up to 5 rows each: {FOR_ONE_ROW}; {ONE_ROW_EACH}",)
     once = draft_columns(pd.DataFrame({"patient_id": [f"s{k}" for k in range(60)]}), text=True)["patient_id"]
     assert not once.column.person and once.hints == ()  # type: ignore[attr-defined]
 

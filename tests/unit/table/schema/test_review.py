@@ -62,7 +62,7 @@ def test_what_is_left_is_said_per_column() -> None:
     assert words["age"] == ["its kind", "its bounds and bins", "whether values are missing"]
     assert any("some of its categories are held by fewer than 10" in word for word in words["town"])
     found = findings(schema, rows())
-    assert found["ward"].rare == ("west",) and (found["town"].unlisted, found["town"].unlisted_rows) == (1, 50)
+    assert found["ward"].rare == ("west",) and found["town"].shown.endswith("; 50 rows with something else")
     assert any("1 of its categories is held by fewer than 10" in word for word in left(schema, found)["ward"])
     assert findings(schema, rows(), few=3)["ward"].rare == ()
     assert not left(Schema.loads(TEXT.replace("approved: false", "approved: true").replace(", rare", "")))
@@ -70,7 +70,7 @@ def test_what_is_left_is_said_per_column() -> None:
 
 def test_cells_that_a_kind_cannot_read_are_counted() -> None:
     frame = rows().assign(age=["30"] * 97 + ["old", "?", ""])
-    assert findings(Schema.loads(TEXT), frame)["age"].unread == 2
+    assert findings(Schema.loads(TEXT), frame)["age"].shown.endswith("; 2 rows with something else")
 
 
 def test_approval_changes_one_column_and_nothing_else() -> None:
@@ -253,7 +253,8 @@ def test_bounds_and_categories_are_typed() -> None:
 
 def test_the_holder_sees_the_rows() -> None:
     found = findings(Schema.loads(TEXT), rows().assign(age=[*map(str, range(20, 118)), "", "x"]))
-    assert found["age"].shown == "from 20 to 117, half of them up to 69; 1 missing" and found["age"].unread == 1
+    said = "from 20 to 117, half of them up to 69; 1 missing; 1 row with something else"
+    assert found["age"].shown == said
     assert found["ward"].shown == "south 57, north 40, west 3; 1 held by fewer than 10 rows"
 
 
