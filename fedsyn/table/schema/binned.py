@@ -334,7 +334,7 @@ class BinnedColumn(SidedColumn):
     def decode(self, codes: np.ndarray, rng: np.random.Generator) -> pd.Series:
         """Draws values inside the bins of (n,) codes.
 
-        Takes one `rng.random` number a row, missing or not.
+        Takes one `rng.random` number a row, missing or not; none where the values are listed.
         """
         return self.restored(*self.draw(codes, rng))
 
@@ -349,6 +349,8 @@ class BinnedColumn(SidedColumn):
         """
         bins = len(self.edges) - 1
         inside = np.minimum(codes, bins - 1)
+        if self.values:
+            return self.ends[0][inside].astype(np.int64 if self.whole else np.float64), codes >= bins
         uniform = rng.random(len(codes))
         numbers = self._drawn(inside, codes, uniform, odds)
         for number in self._side_numbers:  # which is none of the column: the number beside it
@@ -364,8 +366,6 @@ class BinnedColumn(SidedColumn):
             uniform = self._inside.linked(codes, uniform, odds)
         if self._within is not None:
             return self._within.draw(inside, uniform)
-        if self.values:
-            return self.ends[0][inside].astype(np.int64 if self.whole else np.float64)
         low, high = self.edges[inside], self.edges[inside + 1]
         if self._inside is not None:
             uniform = self._inside.place(inside, uniform)
@@ -403,7 +403,7 @@ class BinnedColumn(SidedColumn):
         """
         other = self.model_copy()
         if self.values:
-            other._within = Among(self.ends[0], self.whole, pieces)
+            other._within = Among(self.ends[0], pieces)
         else:
             other._within = Within(self.edges, self.whole, pieces, self._inside, self.atom_bins)
         return other

@@ -153,12 +153,11 @@ class Among:
 
     Args:
         values: (bins,) ascending, one a bin.
-        whole: whether every number is a whole one.
         pieces: (lowest, highest) each, both included.
     """
 
-    def __init__(self, values: Floats, whole: bool, pieces: Sequence[tuple[float, float]]) -> None:
-        self._values, self._whole = values, whole
+    def __init__(self, values: Floats, pieces: Sequence[tuple[float, float]]) -> None:
+        self._values = values
         inside = np.zeros(len(values), dtype=bool)
         for low, high in pieces:
             inside |= (values >= low) & (values <= high)
@@ -167,8 +166,3 @@ class Among:
     def ends(self) -> tuple[Floats, Floats]:
         """Returns the value of each bin, twice."""
         return self._values, self._values
-
-    def draw(self, codes: Codes, uniform: Floats) -> npt.NDArray[Any]:
-        """Returns the values of (n,) bins; `uniform` has no say."""
-        values: npt.NDArray[Any] = self._values[codes]
-        return values.astype(np.int64) if self._whole else values
