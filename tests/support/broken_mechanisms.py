@@ -426,7 +426,7 @@ BROKEN: dict[str, tuple[type, type, str]] = {
     "mute": (Sound, MuteClient, "the request 'hello' does not say what 'leaves' a client"),
     "absent": (Sound, AbsentClient, r"adds to the arrays \[0\], but was asked for \[0, 1, 2, 3, 4\]"),
     "lazy": (Sound, LazyClient, "adds for the marginal of weight are not the counts of its rows .they sum to 0"),
-    "choosy": (Sound, ChoosyClient, "other rows decide to which arrays 'measure' of round 1, client 0 adds"),
+    "choosy": (Sound, ChoosyClient, r"other rows decide to which arrays 'measure' of round 1, client \d adds"),
     "idle": (TwoSums, IdleClient, "'two' of round 1: every row pays for array 1 of the sum, but no client adds"),
     "talkative": (
         Talkative,

@@ -92,9 +92,11 @@ def _configurations(bench: Bench) -> Iterator[RunConfig]:
     choices: list[tuple[Any, Any]] = [(bench.options, node) for node in nodes] + [(option, {}) for option in options]
     for option, node in choices:
         try:
-            yield config_of(bench.name, clients, option, **node)
+            config = config_of(bench.name, clients, option, **node)
+            _ = bench.contract(config, bench.federation.domain).budget
         except ConfigError:
-            continue  # a combination that the contract, or its options, refuse
+            continue  # a combination that the contract, its options or its budget refuse
+        yield config
 
 
 def _changes(model: Any) -> Iterator[dict[str, Any]]:
