@@ -31,7 +31,7 @@ from fedsyn.table.data.encoded import RowFiles, RowSpool, forget, taken, write_e
 from fedsyn.table.data.options import written_as
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, Block, OwnRows
-from fedsyn.table.schema.holdings import Holding, sentences
+from fedsyn.table.schema.holdings import Holding, no_row_fits, sentences
 
 log = logging.getLogger("fedsyn")
 _ROWS = 1 << 18  # that are read at a time from what was spooled
@@ -343,6 +343,8 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
                 test.append(block.codes[block.of(roles[1][here])])
                 sums.add(block.numbers[block.of(roles[0][here])])
         check_rows(part.path, seen, part.rows)
+    if done and not any(map(np.any, kept)):
+        raise DataError(no_row_fits(source.tables))
     # For the person who has the rows, and looks at this terminal.
     for sentence in sentences(source.tables, slight=False):
         log.warning("%s", sentence)

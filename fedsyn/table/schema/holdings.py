@@ -194,6 +194,20 @@ def alone(holding: Holding, *, slight: bool = True) -> list[str]:
     return lines + people_counted(holding.schema, holding.repeats())
 
 
+def no_row_fits(holdings: Mapping[str, Holding]) -> str:
+    """Returns a sentence on tables of which every row is left out.
+
+    It names the column that places fewest values.
+    """
+    holding = max(holdings.values(), key=lambda one: one.encoder.left_out)
+    unplaced, column = holding.encoder.unplaced, holding.schema.columns
+    name = max(unplaced, key=lambda one: unplaced[one])
+    return (
+        f"no row fits the schema: column '{name}' is of kind {column[name].kind} and cannot place "
+        f"{_of(unplaced[name], holding.encoder.rows)}; correct its kind or its format in the schema"
+    )
+
+
 def cannot_place(holding: Holding) -> bool:
     """Returns whether a row has a value without a place.
 
