@@ -51,6 +51,13 @@ class NodeError(ConfigError):
     """
 
 
+class NotReady(FedsynError):
+    """A node whose own table or files stop it.
+
+    Its text says the cause, to the holder alone; a server hears the same words whatever the cause is.
+    """
+
+
 class WaitsForHolder(NodeError):
     """A node that waits for its holder's decision on a run.
 

@@ -272,6 +272,8 @@ def encoded_blocks(
 ) -> Iterator[Block]:
     """The rows of a file, encoded, block by block in their order.
 
+    There is at least one block, which has no rows where the file has none.
+
     Args:
         path, schema, options: as `read_table`.
         rows: the most rows of a block.
@@ -289,7 +291,7 @@ def encoded_blocks(
         if block.read:
             yield block
     if encoder.rows == 0:
-        raise DataError(f"{path} has no rows")
+        yield encoder.block(pd.DataFrame({name: [] for name in schema.columns}, dtype=object))
 
 
 def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.DataFrame:

@@ -45,7 +45,7 @@ FIT: list[tuple[Callable[[], Any], str]] = [
     (lambda: Synthesizer(schema=SCHEMA).fit(None), "expected a DataFrame"),  # type: ignore[arg-type]
     (lambda: Synthesizer(schema=SCHEMA).fit([]), "expected a DataFrame"),
     (lambda: Synthesizer(schema=SCHEMA).fit(frame().head(0)), "no rows"),
-    (lambda: Synthesizer(schema=SCHEMA).fit([frame(), frame().head(0)]), "table 2 of 2 has no rows"),
+    (lambda: Synthesizer(schema=SCHEMA).fit([frame().head(0), frame().head(0)]), "all 2 tables have no rows"),
     (lambda: Synthesizer(schema=SCHEMA).fit([frame(), frame().drop(columns="age")]), "lacks columns"),
     (lambda: Synthesizer(schema=SCHEMA).fit(frame().assign(age=SECRET)), "'age' is of kind integer"),
     (lambda: Synthesizer(schema=SCHEMA).sample(3), "not fitted"),

@@ -292,7 +292,7 @@ def test_nothing_is_given_before_fit(what: str) -> None:
         ({}, [], "a list with one DataFrame of each holder"),
         ({}, "rows.csv", "expected a DataFrame"),
         ({}, [frame(30), 3], "expected a DataFrame"),
-        ({}, [frame(30), frame(0)], "table 2 of 2 has no rows"),
+        ({}, [frame(0), frame(0)], "all 2 tables have no rows"),
         ({}, [frame(30), frame(30).drop(columns="age")], "table 2 of 2 lacks columns of the schema: 'age'"),
         ({}, frame(30).rename(columns={"age": 3}), "column names must be text"),
         ({}, frame(30).assign(age="x"), "column 'age'"),

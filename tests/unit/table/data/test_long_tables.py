@@ -205,7 +205,6 @@ def test_true_and_false_in_a_numeric_column_of_csv_do_not_depend_on_blocks(cells
     ("name", "content", "message"),
     [
         ("none.csv", b"", "is empty"),
-        ("header.csv", b"age,town\n", "has no rows"),
         ("short.csv", b"agee,town\n1,Bonn\n", r"'age' \(did you mean 'agee'\?\)"),
         ("ragged.csv", b"age,town\n" + b"1,Bonn\n" * 9 + b"2,Bonn,3,4\n", "Expected 2 fields in line 11"),
         ("surplus.csv", b"age,town\n1,Bonn,x\n2,Bonn,y\n", "more cells than the header"),
@@ -227,11 +226,22 @@ def test_a_bad_file_gets_the_message_of_the_whole_reader(name, content, message,
     assert str(caught.value) == str(whole.value)
 
 
-def test_a_parquet_file_without_rows_and_one_with_lists(tmp_path):
+def test_a_file_without_rows_is_a_block_without_rows(tmp_path):
+    schema = Schema(columns={"age": NumericColumn(lower=0, upper=99), "town": CategoricalColumn(categories=("Bonn",))})
+    (tmp_path / "none.csv").write_bytes(b"age,town\n")
+    columns = {"age": pa.array([], pa.int64()), "town": pa.array([], pa.string())}
+    pq.write_table(pa.table(columns), tmp_path / "none.parquet")
+    pq.write_table(pa.table(columns).schema.empty_table(), tmp_path / "groups.parquet", row_group_size=1)
+    for name in ("none.csv", "none.parquet", "groups.parquet"):
+        (block,) = encoded_blocks(tmp_path / name, schema)
+        assert block.codes.shape == (0, 2) and block.codes.dtype == schema.dtype and block.numbers.shape == (0, 1)
+        assert encode_file(tmp_path / name, schema).shape == (0, 2)
+        with pytest.raises(DataError, match="has no rows"):
+            read_table(tmp_path / name, schema)
+
+
+def test_a_parquet_file_with_lists(tmp_path):
     schema = Schema(columns={"x": CategoricalColumn(categories=("a",))})
-    pq.write_table(pa.table({"x": pa.array([], pa.string())}), tmp_path / "none.parquet")
-    with pytest.raises(DataError, match="has no rows"):
-        list(encoded_blocks(tmp_path / "none.parquet", schema))
     pq.write_table(pa.table({"x": [["a"], ["b"]]}), tmp_path / "lists.parquet")
     with pytest.raises(DataError, match="column 'x' holds lists or records"):
         list(encoded_blocks(tmp_path / "lists.parquet", schema))
