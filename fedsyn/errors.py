@@ -87,13 +87,6 @@ class DataError(InputError):
     """A table that is unreadable or breaks its schema's promises."""
 
 
-class CellError(DataError):
-    """A table whose cells break its schema's promises.
-
-    That is a fact about its rows, and stays with them.
-    """
-
-
 class NotFittedError(InputError, ValueError, AttributeError):
     """A request to a synthesizer that has not been fitted.
 

@@ -106,8 +106,8 @@ def test_a_holder_needs_an_approved_schema(node: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "rows",
-    [None, b"", b"age\n3\n", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", f'age,smokes\n1,"{SECRET}\n'.encode()],
-    ids=["gone", "empty", "a column short", "a picture", "an open quotation mark"],
+    [None, b"", b"age\n3\n", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"],
+    ids=["gone", "empty", "a column short", "a picture"],
 )
 def test_a_server_hears_the_same_of_whatever_stops_a_table(
     node: dict[str, Any], rows: bytes | None, caplog: pytest.LogCaptureFixture

@@ -99,7 +99,7 @@ def test_a_server_hears_the_same_of_whatever_stops_a_table(tmp_path: Path) -> No
     worker = Worker(load_node_file(path), Bounds(20.0, 512))
     worker.warm()
     heard = []
-    for bins, content in enumerate([None, b"", b"age,city\n1,a\n", b"PK\x03\x04", b'age,city,smoker\n1,"a,yes\n'], 3):
+    for bins, content in enumerate([None, b"", b"age,city\n1,a\n", b"PK\x03\x04", b"age;city\n1;a\n"], 3):
         rows.unlink(missing_ok=True)
         if content is not None:
             rows.write_bytes(content)

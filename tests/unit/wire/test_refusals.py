@@ -12,7 +12,6 @@ import pytest
 from fedsyn.errors import (
     BudgetExceeded,
     CannotWrite,
-    CellError,
     ConfigError,
     DataError,
     LedgerDamaged,
@@ -40,7 +39,6 @@ UNTOLD: list[tuple[Exception, Kind]] = [
     (ValueError(SECRET), Kind.UNREADY),
     (KeyError(SECRET), Kind.UNREADY),
     (DataError(SECRET), Kind.UNREADY),
-    (CellError(SECRET), Kind.UNREADY),
     (SchemaError(SECRET), Kind.UNREADY),
     (NotReady(SECRET), Kind.UNREADY),
     (LedgerDamaged(SECRET, 3), Kind.UNREADY),
