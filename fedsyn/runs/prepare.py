@@ -311,7 +311,7 @@ class _Source(NamedTuple):
 
     @property
     def where(self) -> str:
-        """Its name and a verb, for a message."""
+        """Name and verb, for a message."""
         if len(self.parts) > 1:
             return f"all {len(self.parts)} tables have"
         return f"{self.parts[0].path if self.parts[0].path.name else 'the table'} has"
