@@ -72,7 +72,9 @@ class Worker:
         self.bounds = bounds
 
     def warm(self) -> None:
-        """Reads the table in the encoding of most runs, before the node is online.
+        """Reads the table in the encoding of most runs.
+
+        It is done before the node is online.
 
         Raises:
             NotReady: it cannot be read: its holder hears why, and no server has asked yet.
@@ -190,7 +192,10 @@ class Worker:
 
 
 def _share() -> None:
-    """Shares all that is there with every task, none of which counts it again."""
+    """Shares all that is in memory with every task.
+
+    None of them counts it again.
+    """
     gc.collect()
     gc.freeze()
 

@@ -557,7 +557,7 @@ class Driver(OwnLoop):
             raise RunError("too few clients released their size")
 
     def _can_be(self, rows: float) -> bool:
-        """Returns whether a client of so many rows could answer."""
+        """Returns whether a client of this size could answer."""
         try:
             self.contract.require_size(rows)
         except ConfigError:

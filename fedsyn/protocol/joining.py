@@ -263,7 +263,7 @@ def with_released_sizes(
         replies: with what each released.
         sigma: standard deviation of the noise on each.
         drop: of clients whose reply is no number, or one that no table of the run has.
-        fits: says whether the run can reckon with a client of so many rows. One that claims more is left out before
+        fits: says whether the run can compute with a client of that size. One that claims more is left out before
             the rest of the budget is spent: it would end the run for all others.
     """
     released = {}
@@ -272,7 +272,7 @@ def with_released_sizes(
         if not isinstance(rows, int | float) or isinstance(rows, bool) or not abs(rows) < _LARGEST:
             drop(partition, "the released row count is not a number, or larger than any")
         elif rows >= LARGEST_SIZE or not fits(usable_size(rows)):
-            drop(partition, f"it claims about {rows:,.0f} rows, and this run cannot reckon with as many")
+            drop(partition, f"it claims about {rows:,.0f} rows, and this run cannot compute with that number")
         else:
             released[partition] = float(rows)
     estimates = estimated_sizes(list(released.values()), sigma)

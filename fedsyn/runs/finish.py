@@ -54,7 +54,6 @@ def finish(
     """
     prepared, model = prepared.closed, strategy.model
     assert model is not None
-    file = table_file(config, out)
     evaluated = prepared.simulated and bool(config.evaluation.metrics)
     # Where nothing is measured, only the page's charts want rows, and a sample does for them.
     keep, most = evaluated or full_page, None if evaluated else DRAWN_ROWS
@@ -70,11 +69,9 @@ def finish(
         synthetic, config = evaluation.synthetic, evaluation.config
     else:
         config = with_rows(config, schema, strategy, out)
-        decoder = decoding(schema, model)
-        layout = written_as(config.data.options, schema)
-        synthetic = write_synthetic(
-            file, decoder, model, table_rows(config, model), randomness_of(config), keep=keep, most=most, layout=layout
-        )
+        file, rows, layout = table_file(config, out), table_rows(config, model), written_as(config.data.options, schema)
+        drawn = (file, decoding(schema, model), model, rows, randomness_of(config))
+        synthetic = write_synthetic(*drawn, keep=keep, most=most, layout=layout)
     metrics: dict[str, float] = {}
     with said_if_it_fails("the predicted quality"):
         looks = strategy.sketch_errors()

@@ -114,7 +114,7 @@ def expected_rows(model: AnyModel) -> int:
 
 
 def rows_with_room(folder: Path, schema: Schema, model: AnyModel, format: str = "csv") -> int:
-    """Returns the rows of a table that nobody gave a number of rows.
+    """Returns the rows of a table whose number is open.
 
     They are those that the model stands for, and fewer where the disk cannot hold so many: then as many as it holds
     if cells are long.

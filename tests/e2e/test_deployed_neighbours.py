@@ -39,7 +39,7 @@ def released(folder: Path, lake: Path) -> dict[str, Any]:
     shape = public_shape(out)
     # Which sentences on quality a README has follows the released values, and each run has a name of its own.
     shape["README.md"] = re.findall(r"the rows of [^;.]*holders", shape["README.md"])
-    del shape["predicted_quality.json"], shape["ledger.json"][0]["run"]
+    del shape["predicted_quality.json"], shape["ledger.json"][0]["run"], shape["config.yaml"]["runtime"]
     lines = [json.loads(line) for line in (out / "measured.jsonl").read_text(encoding="utf-8").splitlines()]
     return {**shape, "bytes": [line["bytes_up"] // 100 for line in lines], "said": done.stdout.count("\n")}
 

@@ -54,7 +54,7 @@ def test_a_holder_with_which_no_run_could_reckon_is_left_out_before_more_is_spen
     assert outcome.dropped == {0} and 0 not in outcome.strategy.clients
     assert outcome.strategy.model is not None and outcome.strategy.model.total < 1e4
     (sentence,) = {why.sentence for record in outcome.strategy.records for why in record.dropped.values()}
-    assert sentence == f"it claims about {rows:,.0f} rows, and this run cannot reckon with as many"
+    assert sentence == f"it claims about {rows:,.0f} rows, and this run cannot compute with that number"
 
 
 def test_rows_that_stand_for_a_claimed_total_stay_within_memory(monkeypatch: pytest.MonkeyPatch) -> None:
