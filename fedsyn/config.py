@@ -112,7 +112,8 @@ class SynthesisNode(Node):
     """The synthetic table.
 
     Attributes:
-        rows: how many; null: as many as the model's estimated total.
+        rows: how many; null: as many as the model's estimated total, at most 100,000,000 and no more than the disk
+            holds. A sentence says so, and config.yaml then names the number.
         format: of its file, `synthetic.csv` or `synthetic.parquet`; null: csv.
     """
 

@@ -51,6 +51,13 @@ class NodeError(ConfigError):
     """
 
 
+class NotReady(FedsynError):
+    """A node whose own table or files stop it.
+
+    Its text says the cause, to the holder alone; a server hears the same words whatever the cause is.
+    """
+
+
 class WaitsForHolder(NodeError):
     """A node that waits for its holder's decision on a run.
 
@@ -78,13 +85,6 @@ class SchemaError(InputError):
 
 class DataError(InputError):
     """A table that is unreadable or breaks its schema's promises."""
-
-
-class CellError(DataError):
-    """A table whose cells break its schema's promises.
-
-    That is a fact about its rows, and stays with them.
-    """
 
 
 class NotFittedError(InputError, ValueError, AttributeError):

@@ -63,7 +63,7 @@ class Clustering(Partitioner):
         seed = int(rng.integers(2**32)) if self.seed is None else self.seed
         regions = _k_means(self.embedding(table, seed), clients, seed)
         # k-means finds fewer clusters than K where fewer than K points are distinct.
-        return fill_small_clients(group_rows(regions, clients), min_rows=1)
+        return fill_small_clients(group_rows(regions, clients), min_rows=int(clients <= table.rows))
 
     def embedding(self, table: PartitionInput, seed: int) -> np.ndarray:
         """Returns coordinates of the rows, (n, 2) float32.
@@ -148,7 +148,7 @@ def _k_means(points: np.ndarray, clients: int, seed: int) -> np.ndarray:
         raise _missing("scikit-learn") from None
     with _one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fewer distinct points than clusters: repaired by the caller
-        labels = KMeans(n_clusters=clients, n_init=1, random_state=seed).fit_predict(points)
+        labels = KMeans(n_clusters=min(clients, len(points)), n_init=1, random_state=seed).fit_predict(points)
     return np.asarray(labels, dtype=np.int64)
 
 

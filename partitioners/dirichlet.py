@@ -22,8 +22,8 @@ class Dirichlet(Partitioner):
     class' rows, taken in random order, each client gets. A small beta gives strong skew in the label and in
     the clients' sizes.
 
-    A plain draw leaves clients without rows. The published code gives every client one row of every class,
-    which needs K rows per class; here a client below `min_rows` is filled with random rows of the largest
+    A plain draw (`min_rows: 0`) leaves clients without rows. The published code gives every client one row of
+    every class, which needs K rows per class; here a client below `min_rows` is filled with random rows of the largest
     clients instead, which works for rare classes too. `min_rows: 2` comes closest to the published code on
     tables with two classes.
 
@@ -36,7 +36,7 @@ class Dirichlet(Partitioner):
     name: ClassVar[str] = "dirichlet"
     beta: float = Field(default=0.5, ge=1e-3, allow_inf_nan=False)
     label: str | None = None
-    min_rows: int = Field(default=1, ge=1)
+    min_rows: int = Field(default=1, ge=0)
 
     def assign(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         classes = table.column(self.label, "label")

@@ -24,7 +24,7 @@ class Native(Partitioner):
                 "this table has no client ids of its own, so the native partition is not defined for it; "
                 "choose another federation.partition.name"
             )
-        ids, index = np.unique(table.native, return_inverse=True)
+        ids = np.unique(table.native) if table.holders is None else table.holders
         if ids.size != clients:
             raise DataError(f"the table's own client ids name {ids.size} clients, but federation.clients is {clients}")
-        return group_rows(index, clients)
+        return group_rows(np.searchsorted(ids, table.native), clients)

@@ -20,7 +20,7 @@ class Quantity(Partitioner):
 
     name: ClassVar[str] = "quantity"
     alpha: float = Field(default=0.5, ge=1e-3, allow_inf_nan=False)
-    min_rows: int = Field(default=1, ge=1)
+    min_rows: int = Field(default=1, ge=0)
 
     def assign(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         sizes = apportion(rng.dirichlet(np.full(clients, self.alpha)), table.rows)

@@ -54,7 +54,8 @@ class Subpopulation(Partitioner):
         shares = np.array_split(rng.permutation(np.concatenate(away)), clients)
         for client, share in zip(rng.permutation(clients), shares, strict=True):
             parts[client].append(share)
-        return fill_small_clients([rng.permutation(np.concatenate(part)) for part in parts], min_rows=1)
+        shuffled = [rng.permutation(np.concatenate(part)) for part in parts]
+        return fill_small_clients(shuffled, min_rows=int(clients <= table.rows))
 
     def _group_of_rows(self, table: PartitionInput, clients: int) -> np.ndarray:
         """Returns the group of each row, (n,).

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.errors import RunError
-from fedsyn.inference import EmpiricalModel, MixtureModel, consistent
+from fedsyn.inference import EmpiricalModel, MixtureModel, consistent, rows_for
 from fedsyn.mechanism import Ask, Domain, MechanismStrategy, OneWay, Protocol, ProtocolError, Reply, Steps
 from fedsyn.plugins.clients.fed_dp_ctgan import CtganClient, CtganContract, Descent, require_deep
 
@@ -89,7 +89,7 @@ class FedDpCtgan(MechanismStrategy):
         break none, and these are the table.
         """
         free = Domain(self.domain.attributes, self.domain.shape, self.domain.ordered)
-        mixture, rows = MixtureModel(free, components, self.total), max(1, round(self.total))
+        mixture, rows = MixtureModel(free, components, self.total), rows_for(free, self.total)
         if not self.domain.zeros:
             return mixture
         random, batches, rows_drawn = self.randomness.ordinary("rows"), [], 0

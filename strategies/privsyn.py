@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, consistent, least_squares
+from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, consistent, least_squares, rows_for
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.mechanism import (
     Measurement,
@@ -236,7 +236,7 @@ class PairSynthesis(MechanismStrategy):
             whole = gum_config(self.options.gum_iterations, len({m.clique for m in self.measurements}))
             # Between selections the rows start from the last ones, and only score pairs.
             config = whole if last else replace(whole, iterations=math.ceil(whole.iterations / 5))
-            rows = max(1, round(self.total))
+            rows = rows_for(self.domain, self.total)
             self.rows_made = synthesize(
                 self.domain,
                 self.measurements,

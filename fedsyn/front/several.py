@@ -20,7 +20,7 @@ from fedsyn.front.archive import ReleasedRun
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel, Model, Posterior
 from fedsyn.randomness import Randomness
-from fedsyn.runs.synthesis import BATCH, Make, batches, write_synthetic
+from fedsyn.runs.synthesis import BATCH, MOST_UNASKED, Make, batches, write_synthetic
 from fedsyn.table.data.writers import ArrowRows
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.frames import Kind, in_kind
@@ -57,7 +57,7 @@ class PosteriorTables:
             )
         self._posterior, self._schema, self._where = Posterior(release.model, release.evidence), release.schema, where
         self.real = restrict(release.schema, self._posterior.centre, where)[1].total
-        self.size = max(1, round(_LARGER * self.real)) if rows is None else rows
+        self.size = min(MOST_UNASKED, max(1, round(_LARGER * self.real))) if rows is None else rows
         self.facts = {"held": held_of(release.schema, self._posterior), "given": sorted(where)}
 
     def draws(self, count: int, randomness: Randomness) -> Iterator[tuple[Schema, Model, Randomness]]:

@@ -6,7 +6,7 @@ from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.inference.junction_tree import model_size, pass_cost
 from fedsyn.inference.measurements import Evidence, Measurement
 from fedsyn.inference.model import FitInfo, Model
-from fedsyn.inference.other_models import AnyModel, EmpiricalModel, MixtureModel, read_model
+from fedsyn.inference.other_models import AnyModel, EmpiricalModel, MixtureModel, read_model, rows_for
 from fedsyn.inference.posterior import Posterior
 from fedsyn.table.counting.hierarchy import HierarchicalMeasurement, Hierarchy, least_squares
 
@@ -29,5 +29,6 @@ __all__ = [
     "model_size",
     "pass_cost",
     "read_model",
+    "rows_for",
     "synthesize",
 ]

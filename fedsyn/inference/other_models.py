@@ -226,6 +226,18 @@ class MixtureModel:
 
 
 _ROWS_FORMAT = "rows 1"
+#: Rows, and cells of them, that are made to stand for a released total, which may be any number. So many rows show
+#: shares to the last ten-millionth, and so many cells of a byte or two fit into memory.
+MOST_FITTED, MOST_CELLS = 2**24, 10**9
+
+
+def rows_for(domain: Domain, total: float) -> int:
+    """Returns how many rows stand for a total.
+
+    They are as many, at least one, and no more than can be fitted: ever more rows would show the same marginals, no
+    better than they were measured.
+    """
+    return max(1, min(round(total), MOST_FITTED, MOST_CELLS // max(1, len(domain))))
 
 
 class EmpiricalModel:

@@ -79,7 +79,8 @@ class Tables:
 
         Raises:
             NotRead: they are not in memory, and are not to be read here.
-            DataError, SchemaError, NodeError: the table cannot be read, or does not fit its schema.
+            NotReady: the table cannot be read, or does not fit its schema.
+            ConfigError: the run's configuration does not fit the schema.
         """
         if encoding in self._kept:
             self._kept.move_to_end(encoding)

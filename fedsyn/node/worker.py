@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsyn.errors import FedsynError, InputError
+from fedsyn.errors import FedsynError, InputError, NotReady
 from fedsyn.node.answering import Answering
 from fedsyn.node.file import NodeFile, load_node_file
 from fedsyn.node.tables import Encoding, NotRead, Tables
@@ -41,14 +41,12 @@ from fedsyn.node.task import (
     read_frame,
     write_frame,
 )
-from fedsyn.output import log_failure, log_to_stderr, no_tracebacks, say
+from fedsyn.output import log_failure, log_to_stderr, no_tracebacks, reason, say
 from fedsyn.wire.envelope import MOST_MESSAGE
-from fedsyn.wire.refusals import Kind, Refusal
+from fedsyn.wire.refusals import NOT_READY, Kind, Refusal
 
 _log = logging.getLogger("fedsyn.node")
 _PR_SET_PDEATHSIG = 1
-_UNREAD = Refusal(Kind.BROKEN, "this node could not read its table as the run needs it")
-_TOO_LONG = Refusal(Kind.BROKEN, f"the reply is larger than {MOST_MESSAGE} bytes")
 
 
 def preload() -> None:
@@ -76,9 +74,13 @@ class Worker:
     def warm(self) -> None:
         """Reads the table in the encoding of most runs.
 
-        A table that cannot be read is the task's to say.
+        It is done before the node is online.
+
+        Raises:
+            NotReady: it cannot be read: its holder hears why, and no server has asked yet.
         """
-        self._read(Encoding())
+        self.tables.get(Encoding())
+        _share()
 
     def serve(self, descriptor: int) -> None:
         """Answers frames until the connection has gone."""
@@ -99,7 +101,8 @@ class Worker:
             if not self._read(Encoding.read(header_back["needs"])):
                 header = {**header, "reads": True}  # in vain, but the reason is then the task's to tell
         else:
-            header_back, blobs_back = failed(_UNREAD)
+            _log.error("the table was not read as the run needs it")
+            header_back, blobs_back = failed(NOT_READY)
         self._catch_up()
         return header_back, blobs_back
 
@@ -119,8 +122,7 @@ class Worker:
         except Exception as error:  # the task that needs it says so to whom it concerns
             log_failure(_log, "the table cannot be read", error)
             return False
-        gc.collect()
-        gc.freeze()  # what is there is shared with every task, and not to be counted again by any of them
+        _share()
         return True
 
     def _forked(
@@ -183,7 +185,19 @@ class Worker:
             log_failure(_log, "a request could not be read", error)
             return failed(Refusal(Kind.PROTOCOL, "the request is malformed"))
         answer = packed(reply)
-        return answer if fits(*answer) else failed(_TOO_LONG)
+        if fits(*answer):
+            return answer
+        _log.error("the reply is larger than %d bytes", MOST_MESSAGE)
+        return failed(NOT_READY)
+
+
+def _share() -> None:
+    """Shares all that is in memory with every task.
+
+    None of them counts it again.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _end_with_parent(parent: int) -> None:
@@ -240,7 +254,11 @@ def main(arguments: Sequence[str]) -> int:
         say(f"error: {error}", error=True)
         return BAD_INPUT
     preload()
-    worker.warm()
+    try:
+        worker.warm()
+    except NotReady as error:
+        say(f"error: {reason(error)}", error=True)
+        return BAD_INPUT if isinstance(error.__cause__, InputError) else 1
     write_frame(descriptor, {"ready": True})
     worker.serve(descriptor)
     return 0

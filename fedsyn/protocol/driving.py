@@ -19,7 +19,7 @@ import numpy as np
 
 from fedsyn.aggregation.base import Enough, Forming, ServerSum
 from fedsyn.config import RunConfig
-from fedsyn.errors import ProtocolError, RunError
+from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Message, MetricRecord, Strategy
 from fedsyn.flower.asking import NodeGrid, node_grid
 from fedsyn.flower.direct import chunks
@@ -552,6 +552,14 @@ class Driver(OwnLoop):
             self.clients = joining.with_even_sizes(self.clients, (yield Sum(self.everyone(), RowTotal(), sigma)))
             return
         replies = yield Ask(self.everyone(), Sizes(sigma=sigma))
-        self.clients = joining.with_released_sizes(self.clients, replies, sigma, self.drop)
+        self.clients = joining.with_released_sizes(self.clients, replies, sigma, self.drop, self._can_be)
         if len(self.clients) < self.fewest:
             raise RunError("too few clients released their size")
+
+    def _can_be(self, rows: float) -> bool:
+        """Returns whether a client of this size could answer."""
+        try:
+            self.contract.require_size(rows)
+        except ConfigError:
+            return False
+        return True

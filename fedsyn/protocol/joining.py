@@ -246,7 +246,11 @@ def require_enough(clients: Mapping[int, Participant], nodes: int, minimum: int,
 
 
 def with_released_sizes(
-    clients: Mapping[int, Participant], replies: Mapping[int, Reply], sigma: float, drop: Callable[[int, str], None]
+    clients: Mapping[int, Participant],
+    replies: Mapping[int, Reply],
+    sigma: float,
+    drop: Callable[[int, str], None],
+    fits: Callable[[float], bool] = lambda _: True,
 ) -> dict[int, Participant]:
     """Returns the clients with estimates of their released row counts.
 
@@ -258,15 +262,19 @@ def with_released_sizes(
         clients: those that were asked.
         replies: with what each released.
         sigma: standard deviation of the noise on each.
-        drop: of clients whose reply is no number.
+        drop: of clients whose reply is no number, or one that no table of the run has.
+        fits: says whether the run can compute with a client of that size. One that claims more is left out before
+            the rest of the budget is spent: it would end the run for all others.
     """
     released = {}
     for partition, reply in replies.items():
         rows = reply.params.get("rows")
-        if isinstance(rows, int | float) and not isinstance(rows, bool) and abs(rows) < _LARGEST:
-            released[partition] = float(rows)
-        else:
+        if not isinstance(rows, int | float) or isinstance(rows, bool) or not abs(rows) < _LARGEST:
             drop(partition, "the released row count is not a number, or larger than any")
+        elif rows >= LARGEST_SIZE or not fits(usable_size(rows)):
+            drop(partition, f"it claims about {rows:,.0f} rows, and this run cannot compute with that number")
+        else:
+            released[partition] = float(rows)
     estimates = estimated_sizes(list(released.values()), sigma)
     return {
         k: replace(clients[k], rows=estimate, own=usable_size(released[k]))

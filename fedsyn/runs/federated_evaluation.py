@@ -5,6 +5,7 @@ The table is drawn first, and what is asked is made from it alone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
 from fedsyn.runs.directory import write_json
 from fedsyn.runs.prepare import Prepared
-from fedsyn.runs.synthesis import decoding, expected_rows, write_synthetic
+from fedsyn.runs.synthesis import decoding, expected_rows, rows_with_room, write_synthetic
 from fedsyn.table.data.options import written_as
 from fedsyn.table.schema import Schema
 
+log = logging.getLogger("fedsyn")
 Codes = npt.NDArray[np.integer]
 _SAMPLE_SEED = 20_262  # public: which rows of a very large table are compared
 
@@ -38,6 +40,34 @@ def table_file(config: RunConfig, out: Path) -> Path:
 
 def table_rows(config: RunConfig, model: AnyModel) -> int:
     return config.synthesis.rows or expected_rows(model)
+
+
+def with_rows(config: RunConfig, schema: Schema, strategy: MechanismStrategy, out: Path) -> RunConfig:
+    """Returns the configuration of a table that can be written.
+
+    It is the run's own unless that leaves the number of rows open, and the released total is more than a table may
+    have. Then it has a number, which config.yaml gets, and a sentence says so.
+    """
+    model = strategy.model
+    assert model is not None
+    if config.synthesis.rows is not None:
+        return config
+    rows = rows_with_room(out, schema, model, config.synthesis.format or "csv")
+    if rows >= round(model.total):
+        return config
+    half = model.total / 2
+    large = [f"client {k}: {client.rows:,.0f}" for k, client in strategy.clients.items() if (client.rows or 0.0) > half]
+    log.warning(
+        "the holders' released row counts come to %s, and a table of %s rows is written%s; synthesis.rows, or fedsyn "
+        "sample %s --rows, asks for more",
+        f"{model.total:,.0f}",
+        f"{rows:,}",
+        f" (more than half of them are those of one: {large[0]})" if large else "",
+        out,
+    )
+    chosen = config.model_copy(update={"synthesis": config.synthesis.model_copy(update={"rows": rows})})
+    chosen.save(out / "config.yaml")
+    return chosen
 
 
 class FederatedEvaluation:
@@ -60,6 +90,7 @@ class FederatedEvaluation:
         model = self.strategy.model
         assert model is not None
         with self.strategy.timed("draw"):
+            self.config = with_rows(self.config, self.schema, self.strategy, self.out)
             rows, file = table_rows(self.config, model), table_file(self.config, self.out)
             schema = decoding(self.schema, model)
             layout = written_as(self.config.data.options, self.schema)

@@ -26,7 +26,7 @@ from fedsyn.inference import AnyModel, Evidence
 from fedsyn.output import wants_tracebacks
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.runs.directory import LOOKS_FILE, save_evidence, save_model, write_json
-from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows
+from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows, with_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import DRAWN_ROWS, compare, keep_looks, save_evaluation, write_run_page
 from fedsyn.runs.synthesis import decoding, write_synthetic
@@ -54,7 +54,6 @@ def finish(
     """
     prepared, model = prepared.closed, strategy.model
     assert model is not None
-    rows, file = table_rows(config, model), table_file(config, out)
     evaluated = prepared.simulated and bool(config.evaluation.metrics)
     # Where nothing is measured, only the page's charts want rows, and a sample does for them.
     keep, most = evaluated or full_page, None if evaluated else DRAWN_ROWS
@@ -67,13 +66,12 @@ def finish(
     schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
     # What the holders were asked about is drawn already, and is what is left.
     if isinstance(evaluation, FederatedEvaluation):
-        synthetic = evaluation.synthetic
+        synthetic, config = evaluation.synthetic, evaluation.config
     else:
-        decoder = decoding(schema, model)
-        layout = written_as(config.data.options, schema)
-        synthetic = write_synthetic(
-            file, decoder, model, rows, randomness_of(config), keep=keep, most=most, layout=layout
-        )
+        config = with_rows(config, schema, strategy, out)
+        file, rows, layout = table_file(config, out), table_rows(config, model), written_as(config.data.options, schema)
+        drawn = (file, decoding(schema, model), model, rows, randomness_of(config))
+        synthetic = write_synthetic(*drawn, keep=keep, most=most, layout=layout)
     metrics: dict[str, float] = {}
     with said_if_it_fails("the predicted quality"):
         looks = strategy.sketch_errors()

@@ -25,7 +25,8 @@ import json
 import logging
 import os
 import pickle
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -36,7 +37,7 @@ import numpy.typing as npt
 
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.errors import CellError, ConfigError, DataError, NodeError
+from fedsyn.errors import ConfigError, NodeError, NotReady
 from fedsyn.flower import Context
 from fedsyn.flower.bridge import read_state, write_state
 from fedsyn.flower.direct import TableApp
@@ -371,12 +372,17 @@ def load_rows(
     They are read once per process. `held` names the only columns that it has, None for all. `key` is a
     file with the key of a sealed table, whose rows are decrypted in memory only. `rename` has pairs of a column's
     name in the table and in the schema.
+
+    Raises:
+        NotReady: the schema or the table cannot be used, whatever the cause.
+        ConfigError: the run's configuration does not fit the schema.
     """
     from fedsyn.table.data.options import FileOptions
     from fedsyn.table.data.readers import encode_open_file
 
-    schema, options = Schema.load(schema_file), FileOptions(key_file=key, rename=rename or None)
-    schema.require_approved()
+    with _as_not_ready():
+        schema, options = Schema.load(schema_file), FileOptions(key_file=key, rename=rename or None)
+        schema.require_approved()
     schema = schema.adjusted(bins, label)
     # Of columns that are split over holders, this one reads its own.
     part = schema
@@ -385,24 +391,26 @@ def load_rows(
             raise NodeError("federation.columns gives this node a column that its schema does not have")
         columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in held}
         part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
-    # The node's log may say what is wrong with the table, a reply may not.
-    holding = Holding(part)
-    try:
+    with _as_not_ready():
+        holding = Holding(part)
         codes, values = encode_open_file(data, part, options, holding)
-    except CellError as error:
-        raise DataError(str(error)) from None  # tells of rows: the server hears no more than that it is one
-    except DataError as error:
-        if held is None:
-            raise
-        raise NodeError(
-            "this node's table cannot be read, or lacks a column that federation.columns gives to its partition-id "
-            "(see this node's own log)"
-        ) from error
-    for sentence in alone(holding):
+    for sentence in alone(holding):  # the node's log may say what the rows hold, a reply may not
         log.warning("%s", sentence)
     if held is not None:
         codes = _spread(codes, [schema.domain.attributes.index(name) for name in part.columns], len(schema.columns))
     return LoadedRows(codes, schema.domain, schema.sha256, schema, values)
+
+
+@contextmanager
+def _as_not_ready() -> Iterator[None]:
+    """Turns every error of a holder's own files into `NotReady`.
+
+    One cause must look like another to a server: also which library noticed it, or that memory was short.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise NotReady("this node's table, or its schema, cannot be used") from error
 
 
 # What a plain SuperNode and a node refuse, by configuration and agreement, never by a row -----------------------------

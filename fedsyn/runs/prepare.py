@@ -185,6 +185,7 @@ class SplitTable:
         test: (m, d) codes of the held-out rows.
         test_numbers: (m, numeric columns) float32 values of the same rows before binning.
         native: (n,) the source's own client of each training row, or None.
+        holders: ids of all of the source's own clients, also of those without training rows; None without `native`.
         moments: mean and standard deviation of the training rows' values in each column with bins.
         own, test_own: the same rows' own values in the open columns of an open schema, whose codes are placeholders.
         parts: row indices into `train` of each client of a simulation; empty before they are split.
@@ -200,6 +201,7 @@ class SplitTable:
     own: OwnRows = NOTHING_OWN
     test_own: OwnRows = NOTHING_OWN
     parts: Sequence[npt.NDArray[np.int64]] = ()
+    holders: npt.NDArray[np.int64] | None = None
 
 
 def split_tables(config: RunConfig, table: Table | None = None, schema: Schema | None = None) -> SplitTable:
@@ -246,7 +248,7 @@ def _partition(config: RunConfig, encoded: SplitTable) -> list[npt.NDArray[np.in
     node, schema = config.federation.partition, encoded.schema
     codes, domain = open_tables.with_label(schema, encoded.train, encoded.own)
     chosen: Partitioner = partitioner(node.name, **node.options)
-    table = PartitionInput(codes, domain, schema.label, encoded.native)
+    table = PartitionInput(codes, domain, schema.label, encoded.native, encoded.holders)
     return chosen.split(table, config.federation.clients, randomness_of(config).ordinary("partition"))
 
 
@@ -307,6 +309,13 @@ class _Source(NamedTuple):
             names = [str(part.path) for part in self.parts]
         return {name: part.holding for name, part in zip(names, self.parts, strict=True)}
 
+    @property
+    def where(self) -> str:
+        """Name and verb, for a message."""
+        if len(self.parts) > 1:
+            return f"all {len(self.parts)} tables have"
+        return f"{self.parts[0].path if self.parts[0].path.name else 'the table'} has"
+
 
 def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | None = None) -> SplitTable:
     """Encodes a source block by block.
@@ -320,12 +329,12 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
     source = source or (
         _holders(data, table, given_schema) if isinstance(table, Sequence) else _loaded(data, table, given_schema)
     )
-    schema, known = source.schema, [part.rows or 0 for part in source.parts]
+    schema, known = source.schema, [part.rows for part in source.parts if part.rows is not None]
     # A file that does not say how many rows it has must be read before its rows can be divided.
-    roles = split_rows(data, sum(known)) if all(known) else None
+    roles = split_rows(data, sum(known)) if len(known) == len(source.parts) and any(known) else None
     codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
     numbers, sums = RowSpool(len(column_ranges(schema)), np.float32), MomentSums(len(column_ranges(schema)))
-    own_rows, kept, rows, done = list[OwnRows](), list[Flags](), [0] * len(known), 0
+    own_rows, kept, rows, done = list[OwnRows](), list[Flags](), [0] * len(source.parts), 0
     # Block by block; with known roles each row goes to its place at once.
     for client, part in enumerate(source.parts):
         seen = 0
@@ -352,6 +361,8 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
     everywhere = np.concatenate([*kept, np.zeros(0, dtype=bool)])
     native, done = source.native if source.native is None else source.native[everywhere], int(everywhere.sum())
     roles = roles if roles is None else (roles[0][everywhere], roles[1][everywhere])
+    if not done or (roles is not None and not roles[0].any()):  # who runs a simulation named it, and can mend it
+        raise DataError(f"{source.where} no rows" + " that fit the schema" * (len(everywhere) > 0))
     # Without known roles all rows were kept, and are divided now that their number is known.
     train, held_out = roles or split_rows(data, done)
     divided = codes.rows(), test.rows(), numbers.rows()
@@ -361,9 +372,12 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
         divided = taken(divided[0], train), taken(divided[0], held_out), taken(divided[2], held_out)
     # The client of each training row, and the own values of open columns.
     native = np.repeat(np.arange(len(rows)), rows) if source.each_a_client else native
+    named = source.native if source.native is None else np.unique(source.native)
+    holders = np.arange(len(rows)) if source.each_a_client else named
     joined = OwnRows.joined(own_rows)
     owned = joined.taken(train), joined.taken(held_out)
-    return SplitTable(source.name, schema, *divided, None if native is None else native[train], sums.moments(), *owned)
+    mine = None if native is None else native[train]
+    return SplitTable(source.name, schema, *divided, mine, sums.moments(), *owned, holders=holders)
 
 
 def _files(data: DataNode, given_schema: Schema | None) -> _Source | None:
@@ -424,9 +438,6 @@ def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given_schema: Schem
     schema = _approved(data, given_schema, "a list of DataFrames")
     frames = {f"table {number} of {len(tables)}": frame for number, frame in enumerate(tables, 1)}
     require_schema_columns({where: list(frame.columns) for where, frame in frames.items()}, schema, files=False)
-    for where, frame in frames.items():
-        if len(frame) == 0:
-            raise DataError(f"{where} has no rows; leave out a holder that has none")
     parts = [_in_memory(frame, schema) for frame in tables]
     return _Source(data.source, schema, parts, each_a_client=True)
 

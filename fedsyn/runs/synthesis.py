@@ -34,6 +34,11 @@ from fedsyn.table.schema.binned import BinnedColumn
 BATCH = 1 << 19
 # A batch that is under way takes about 150 MB.
 _MOST_THREADS = 4
+#: Rows of a table whose number is a released value. A holder may claim any number: one that nobody asked for must not
+#: fill a disk. `synthesis.rows` and `--rows` ask for more.
+MOST_UNASKED = 10**8
+# Characters of a cell and its separator: two at the least, and few tables have twenty.
+_LEAST, _AMPLE = 2, 20
 # Rows that say how far a bin's values are moved by the rest of their rows.
 _ROWS = 1 << 12
 
@@ -101,8 +106,25 @@ def decoding(schema: Schema, model: AnyModel, lean: float | None = None) -> Sche
 
 
 def expected_rows(model: AnyModel) -> int:
-    """Returns the rows that the model stands for, at least one."""
-    return max(1, round(model.total))
+    """Returns the rows that the model stands for.
+
+    They are at least one, and at most `MOST_UNASKED`.
+    """
+    return min(MOST_UNASKED, max(1, round(model.total)))
+
+
+def rows_with_room(folder: Path, schema: Schema, model: AnyModel, format: str = "csv") -> int:
+    """Returns the rows of a table whose number is open.
+
+    They are those that the model stands for, and fewer where the disk cannot hold so many: then as many as it holds
+    if cells are long.
+    """
+    rows = expected_rows(model)
+    try:
+        require_room(folder, schema, rows, format)
+    except ConfigError:
+        rows = max(1, shutil.disk_usage(folder).free // (_AMPLE * len(schema.order)))
+    return rows
 
 
 def require_room(folder: Path, schema: Schema, rows: int, format: str = "csv") -> None:
@@ -113,7 +135,7 @@ def require_room(folder: Path, schema: Schema, rows: int, format: str = "csv") -
     Raises:
         ConfigError: the disk has no room for even one character and a separator for each cell of a text file.
     """
-    least, free = rows * 2 * len(schema.order), shutil.disk_usage(folder).free
+    least, free = rows * _LEAST * len(schema.order), shutil.disk_usage(folder).free
     if format == "csv" and least > free:
         raise ConfigError(
             f"{rows:,} rows need at least {least / 1e9:,.1f} GB, and {folder} has {free / 1e9:,.1f} GB left: "

@@ -4,8 +4,9 @@ A node says why it does not answer, a server why a reply is missing, a run why i
 which travels, is kept and is shown in one form. Nothing is decided by the words of a sentence.
 
 **What a node tells is a release.** `refusal_of` is the only way from an error to a refusal that leaves a node. It lets
-out the sentences of errors that speak of a request, of the holder's configuration or of public numbers. Of any other
-error it lets out the class alone: a reader's or a parser's text may quote a value. No kind depends on a row.
+out the sentences of errors that speak of a request, of the holder's configuration or of public numbers. Of every other
+error it lets out that the node is not ready, in the same words: a table that is gone, that lacks a column or that is no
+table at all are one thing to a server, and neither a class nor a text tells it of a value. No kind depends on a row.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Kind(StrEnum):
     PROTOCOL = "protocol"  # the request does not follow the protocol or the run's plan
     CONFIGURATION = "configuration"  # the run's configuration is not valid at the node
     BUSY = "busy"  # the node cannot answer now: a disk is full, memory ran out, the task was killed
-    BROKEN = "broken"  # an error of the node, whose class is all that leaves it
+    UNREADY = "not ready"  # whatever else stops the node: its own log says what
     # A server's reasons for a missing reply.
     OFFLINE = "offline"  # the node is not connected
     SLOW = "slow"  # no reply came in time
@@ -64,7 +65,7 @@ class Kind(StrEnum):
 UNHEARD = frozenset((Kind.OFFLINE, Kind.SLOW, Kind.BUSY))
 #: Kinds for which a client that is missing may answer when it is asked again.
 PASSING = UNHEARD | {Kind.APPROVAL, Kind.ABSENT}
-_FINAL = (Kind.POLICY, Kind.BUDGET, Kind.PROTOCOL, Kind.CONFIGURATION, Kind.BROKEN)
+_FINAL = (Kind.POLICY, Kind.BUDGET, Kind.PROTOCOL, Kind.CONFIGURATION, Kind.UNREADY)
 _OF_NODES = frozenset((*_FINAL, Kind.APPROVAL, Kind.BUSY))
 
 
@@ -92,6 +93,10 @@ class Refusal:
     def scalars(self) -> dict[str, str]:
         """The reply of a node that refuses."""
         return {ANSWER: to_json({"ok": False, **self.fields})}
+
+
+#: All that a server hears of what stops a node.
+NOT_READY = Refusal(Kind.UNREADY, "see this node's own log")
 
 
 def answer_of(scalars: Mapping[str, Any]) -> dict[str, Any] | Refusal:
@@ -131,4 +136,4 @@ def refusal_of(error: Exception) -> Refusal:
             return Refusal(Kind.BUSY, _NO_MEMORY)
         case ConfigError() if not isinstance(error, LedgerDamaged):
             return Refusal(Kind.CONFIGURATION, INVALID)
-    return Refusal(Kind.BROKEN, f"{type(error).__name__} (see this node's own log)")
+    return NOT_READY

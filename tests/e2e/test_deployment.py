@@ -103,7 +103,7 @@ def test_plain_supernodes_join_through_the_refusals_of_every_node(federation: Fe
     add_holder(federation, "broken", 70)
     add_holder(federation, "unlike", 60, **{"config-sha256": "0" * 64})
     broken = federation.folder / "broken.csv"
-    broken.write_text("age,job,smokes\nforty-two,clerk,no\n", encoding="utf-8")
+    broken.write_text("age,job,smoking\nforty-two,clerk,no\n", encoding="utf-8")
 
     # A deployment refuses a seed before anything is submitted.
     seeded = federation.fedsyn_run(federation.folder / "run.yaml", federation.folder / "seeded", "runtime.seed=1")
@@ -119,11 +119,15 @@ def test_plain_supernodes_join_through_the_refusals_of_every_node(federation: Fe
     assert sorted(joined["cohort"]) == [0, 7]
     assert len(joined["not_joined"]) == 3 and joined["notes"] == []
     notes = " ".join(each["why"]["sentence"] for each in joined["not_joined"])
-    assert "schema" in notes and "DataError" in notes
+    assert "schema" in notes and "smok" not in notes
+    assert {"kind": "not ready", "sentence": "see this node's own log"} in [
+        each["why"] for each in joined["not_joined"]
+    ]
     assert "agreed to other configurations than the run's" in notes  # as `fedsyn node` says it
     assert list(first["dropped"]) == ["0"] and first["dropped"]["0"]["kind"] == "budget"
     assert first["selected"]
     _, measured = rounds_of(out, "measured.jsonl")
     assert measured["bytes_up"] > 0 and measured["bytes_down"] > 0
     # The holder's own log says what is wrong; the value in its table stays with it.
+    assert "lacks columns of the schema: 'smokes'" in federation.log("broken")
     assert "forty-two" not in federation.log("superlink") + notes

@@ -32,7 +32,7 @@ from fedsyn.crypto.fhe.parameters import Parameters, bfv_for_store
 from fedsyn.crypto.fhe.seal import added
 from fedsyn.crypto.fhe.slots import SlotLayout
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, ProtocolError, refuse
+from fedsyn.errors import ProtocolError, refuse
 from fedsyn.registry import contract_class
 from fedsyn.settings import FheNode
 
@@ -64,10 +64,16 @@ class ColumnLayout:
 
         Each attribute's last value has no column.
         """
-        if rows < 1:
-            raise ConfigError("aggregation.fhe.compute: a client without rows has no columns to encrypt: leave it out")
         columns = [(name, value) for name in held for value in range(domain.size((name,)) - 1)]
         return cls(rows, slots, tuple(columns))
+
+    @property
+    def height(self) -> int:
+        """Slots that one column takes.
+
+        It is n, and 1 for a table without rows, whose columns are zeros.
+        """
+        return max(1, self.rows)
 
     @property
     def width(self) -> int:
@@ -75,12 +81,12 @@ class ColumnLayout:
 
         It is 1 where two columns do not fit.
         """
-        return max(1, self.slots // self.rows)
+        return max(1, self.slots // self.height)
 
     @property
     def chunks(self) -> int:
         """Ciphertexts that one column takes."""
-        return ceil(self.rows / self.slots)
+        return ceil(self.height / self.slots)
 
     @property
     def groups(self) -> list[tuple[Column, ...]]:
@@ -98,8 +104,8 @@ class ColumnLayout:
         Of several chunks, each has them in the same place.
         """
         if self.width == 1:
-            return range(min(self.rows, self.slots))
-        return range(position * self.rows, (position + 1) * self.rows)
+            return range(min(self.height, self.slots))
+        return range(position * self.height, (position + 1) * self.height)
 
     def vectors(self, codes: dict[str, npt.NDArray[np.integer]]) -> Iterator[npt.NDArray[np.int64]]:
         """Yields the vectors to encrypt, each of at most `slots` entries.
@@ -108,7 +114,8 @@ class ColumnLayout:
         """
 
         def column(at: Column) -> npt.NDArray[np.int64]:
-            indicator: npt.NDArray[np.int64] = (codes[at[0]] == at[1]).astype(np.int64)
+            indicator = np.zeros(self.height, np.int64)
+            indicator[: self.rows] = codes[at[0]] == at[1]
             return indicator
 
         for each in self.columns:

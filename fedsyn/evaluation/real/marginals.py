@@ -97,11 +97,12 @@ def client_heterogeneity(
         codes: (n, d) codes of the pooled table.
         domain: its attributes.
         workload: weighted cliques.
-        parts: row indices of each client, none empty.
+        parts: row indices of each client; one without rows has no table to compare, and is left out.
 
     Returns:
-        (K,) float64, in the order of `parts`, between 0 and 2.
+        (clients with rows,) float64, in the order of `parts`, between 0 and 2.
     """
+    parts = [part for part in parts if len(part)]
     sizes = np.array([len(part) for part in parts], dtype=np.int64)
     rows = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
     client = np.repeat(np.arange(len(parts)), sizes)

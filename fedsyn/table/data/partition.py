@@ -32,12 +32,14 @@ class PartitionInput:
         domain: attributes and their cardinalities.
         label: the attribute that label-skew partitioners use unless told otherwise.
         native: (n,) client id of each row where the source brings its own clients (SynthFS), else None.
+        holders: ids of all of the source's own clients, ascending, also of those without rows; None: those in `native`.
     """
 
     codes: np.ndarray
     domain: Domain
     label: str | None = None
     native: np.ndarray | None = None
+    holders: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.codes.ndim != 2 or self.codes.shape[1] != len(self.domain):
@@ -85,18 +87,14 @@ class Partitioner(BaseModel, ABC):
             rng: the only source of randomness; the same state gives the same split.
 
         Returns:
-            K sorted int64 arrays, none of them empty, that hold every row index exactly once.
+            K sorted int64 arrays that hold every row index exactly once. A client may be left without rows.
 
         Raises:
             ConfigError: an option that the table cannot satisfy.
-            DataError: no such split exists, for instance because K is larger than the number of rows.
+            DataError: no such split exists, for instance because `min_rows` are more than the table has.
         """
         if clients < 1:
             raise ConfigError(f"federation.clients must be at least 1, found {clients}")
-        if clients > table.rows:
-            raise DataError(
-                f"{clients} clients cannot each hold a row of a table of {table.rows}: set federation.clients lower"
-            )
         parts = [np.sort(np.asarray(part, dtype=np.int64)) for part in self.assign(table, clients, rng)]
         check_partition(parts, table.rows, clients)
         return parts
@@ -115,22 +113,20 @@ class Partitioner(BaseModel, ABC):
     def assign(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Assigns the rows to the clients.
 
-        `split` has checked 1 <= clients <= rows, and sorts and checks the result.
+        `split` has checked that there is a client, and sorts and checks the result.
         """
 
 
 def check_partition(parts: Sequence[np.ndarray], rows: int, clients: int) -> None:
     """Refuses parts that are not a partition of the rows.
 
-    Raises DataError unless `parts` are one for each client, none of them empty, and hold each row once.
+    Raises DataError unless `parts` are one for each client, and hold each row once.
     """
     if len(parts) != clients:
         raise DataError(f"a partition into {clients} clients has {len(parts)} parts")
     held = np.zeros(rows, dtype=np.int64)
     for client, part in enumerate(parts):
-        if part.size == 0:
-            raise DataError(f"client {client} of the partition has no rows")
-        if part.min() < 0 or part.max() >= rows:
+        if part.size and (part.min() < 0 or part.max() >= rows):
             raise DataError(f"client {client}: a row index outside the {rows} rows of the table")
         np.add.at(held, part, 1)
     if (held != 1).any():

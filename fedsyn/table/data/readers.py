@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.domain import Codes
-from fedsyn.errors import CellError, ConfigError, DataError, FedsynError, nearest
+from fedsyn.errors import ConfigError, DataError, FedsynError, nearest
 from fedsyn.lazy import pa, pd, pq
 from fedsyn.table.data.encoded import RowSpool
 from fedsyn.table.data.layout import TextLayout, layout_of
@@ -265,12 +265,18 @@ def first_rows(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> pd.
 ROWS = 1 << 17
 # What is read of a column of a Parquet file at a time, in bytes.
 _BUFFER = 1 << 20
+# Text of a cell that has none: no text file may hold it, so no schema names it.
+_UNREADABLE = "\0"
+# Errors of values that pandas and Python cannot take, as they are raised for all of a column.
+_UNTAKEN = (ValueError, OverflowError, NotImplementedError, KeyError, TypeError)
 
 
 def encoded_blocks(
     path: str | Path, schema: Schema, options: Options = None, rows: int = ROWS, holding: Holding | None = None
 ) -> Iterator[Block]:
     """The rows of a file, encoded, block by block in their order.
+
+    There is at least one block, which has no rows where the file has none.
 
     Args:
         path, schema, options: as `read_table`.
@@ -289,7 +295,7 @@ def encoded_blocks(
         if block.read:
             yield block
     if encoder.rows == 0:
-        raise DataError(f"{path} has no rows")
+        yield encoder.block(pd.DataFrame({name: [] for name in schema.columns}, dtype=object))
 
 
 def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.DataFrame:
@@ -401,9 +407,7 @@ def _next_block(
     except (pa.ArrowException, ValueError, OverflowError, NotImplementedError) as error:
         if isinstance(error, FedsynError):
             raise
-        raise CellError(
-            f"{path}: a column holds values that its kind in the schema cannot take ({type(error).__name__})"
-        ) from None
+        raise DataError(f"{path} cannot be encoded ({type(error).__name__})") from None
 
 
 def _text_blocks(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iterator[pd.DataFrame]:
@@ -433,9 +437,6 @@ def _parquet_blocks(
         wanted = [*schema.columns, *(name for name in beside if name in names)]
         own = {name: fields.names[names.index(name)] for name in wanted}  # as the file has them
         kinds = {name: fields.field(own[name]).type for name in schema.columns}
-        for name, kind in kinds.items():
-            if pa.types.is_nested(kind):
-                raise CellError(f"column '{name}' holds lists or records; a schema describes single values")
         texts = [
             own[name]
             for name, column in schema.columns.items()
@@ -446,7 +447,31 @@ def _parquet_blocks(
     with file:
         for group in range(file.num_row_groups):
             for batch in _batches(path, file, group, [*own.values()], rows):
-                yield pd.DataFrame({name: series_of(batch.column(own[name])) for name in own}, copy=False)
+                yield pd.DataFrame({name: _cells_of(batch.column(own[name])) for name in own}, copy=False)
+
+
+def _cells_of(column: pa.Array) -> pd.Series:
+    """Returns a column of a Parquet file as pandas has it.
+
+    A cell that pandas cannot take, and a list or record, is text that no column can place: what the others are does
+    not depend on it.
+    """
+    if not pa.types.is_nested(column.type):
+        try:
+            column.validate(full=True)  # text that is no UTF-8 is found here, and by pandas only when it is looked at
+            return series_of(column)
+        except (pa.ArrowException, *_UNTAKEN):
+            pass
+    return pd.Series([_cell_of(cell) for cell in column], dtype=object)
+
+
+def _cell_of(cell: pa.Scalar) -> Any:
+    if not cell.is_valid or pa.types.is_nested(cell.type):
+        return _UNREADABLE if cell.is_valid else None
+    try:
+        return cell.as_py()
+    except (pa.ArrowException, *_UNTAKEN):
+        return _UNREADABLE
 
 
 def _batches(path: Path, file: pq.ParquetFile, group: int, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:

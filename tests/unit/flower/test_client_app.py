@@ -25,9 +25,11 @@ from fedsyn.runs.run_config import config_of
 from fedsyn.settings import AggregationNode
 from fedsyn.table.schema import Schema
 from fedsyn.wire.envelope import ANSWER, Envelope
+from fedsyn.wire.refusals import NOT_READY
 
 ROOT = Path(__file__).resolve().parents[3]
 SECRET = "4711-diagnosis"
+UNREADY = {"ok": False, **NOT_READY.fields}
 SCHEMA = """\
 columns:
   age: {kind: numeric, lower: 18, upper: 90, bins: 4, dtype: integer}
@@ -99,15 +101,28 @@ def test_a_holder_needs_an_approved_schema(node: dict[str, Any]) -> None:
     assert "needs the schema" in join(without, run_config())["sentence"]
     drafted = SCHEMA.replace("dtype: integer}", f"dtype: integer, drafted: [bounds]}}  # {SECRET}")
     Path(node["schema"]).write_text(drafted, encoding="utf-8")
-    answer = join(node, run_config())
-    assert answer["ok"] is False and "SchemaError" in answer["sentence"]
+    assert join(node, run_config()) == UNREADY
 
 
-@pytest.mark.parametrize("rows", ["", f"age,smokes\n{SECRET},no\n", "age\n3\n", f"age,smokes\n1,no,{SECRET}\n"])
-def test_bad_rows_stay_with_their_holder(node: dict[str, Any], rows: str) -> None:
-    Path(node["data"]).write_text(rows, encoding="utf-8")
-    answer = join(node, run_config())
-    assert answer["ok"] is False and answer["sentence"] == "DataError (see this node's own log)"
+@pytest.mark.parametrize(
+    "rows",
+    [None, b"", b"age\n3\n", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"],
+    ids=["gone", "empty", "a column short", "a picture"],
+)
+def test_a_server_hears_the_same_of_whatever_stops_a_table(
+    node: dict[str, Any], rows: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    if rows is None:
+        Path(node["data"]).unlink()
+    else:
+        Path(node["data"]).write_bytes(rows)
+    assert join(node, run_config()) == UNREADY
+    assert "because of DataError" in caplog.text and SECRET not in caplog.text  # its holder reads which
+
+
+def test_a_holder_without_rows_joins(node: dict[str, Any]) -> None:
+    Path(node["data"]).write_text("age,smokes\n", encoding="utf-8")
+    assert join(node, run_config())["params"] == {"partition": None, "rows": 0}
 
 
 def test_a_simulated_node_needs_a_partition_and_a_simulation() -> None:

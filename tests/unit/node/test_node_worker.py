@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsyn.errors import CannotWrite, ProtocolError
+from fedsyn.errors import CannotWrite, ConfigError, ProtocolError
 from fedsyn.ledgers.node_ledger import RunAccount
 from fedsyn.node.answering import Answering
+from fedsyn.node.connection import WorkerProcess
 from fedsyn.node.file import load_node_file
 from fedsyn.node.task import (
     Bounds,
@@ -32,6 +33,7 @@ from fedsyn.node.task import (
 )
 from fedsyn.node.worker import Worker
 from fedsyn.wire.envelope import ANSWER
+from fedsyn.wire.refusals import NOT_READY
 from support.node_folders import header_of, make_node, run_of
 
 CONFIG = run_of()
@@ -91,13 +93,34 @@ def test_a_table_is_encoded_as_the_run_asks_by_the_process_that_keeps_it(worker:
     assert len(worker.tables._kept) == 2  # in the parent, for the next task
 
 
-def test_a_table_that_cannot_be_read_is_said_by_its_kind(tmp_path: Path) -> None:
-    path = make_node(tmp_path / "node")
-    (tmp_path / "node" / "rows.csv").write_text("age,city\n1,a\n", encoding="utf-8")
+def test_a_server_hears_the_same_of_whatever_stops_a_table(tmp_path: Path) -> None:
+    """It is read again for a run that wants it in another encoding, when something else lies in its place."""
+    path, rows = make_node(tmp_path / "node"), tmp_path / "node" / "rows.csv"
     worker = Worker(load_node_file(path), Bounds(20.0, 512))
     worker.warm()
-    told = said(worker.ask(header_of(CONFIG, "join"), []))
-    assert told["ok"] is False and told["sentence"] == "DataError (see this node's own log)"
+    heard = []
+    for bins, content in enumerate([None, b"", b"age,city\n1,a\n", b"PK\x03\x04", b"age;city\n1;a\n"], 3):
+        rows.unlink(missing_ok=True)
+        if content is not None:
+            rows.write_bytes(content)
+        heard.append(worker.ask(header_of(run_of(data={"bins": bins}), "join", run=f"run-{bins}"), [])[0]["scalars"])
+    assert heard == [NOT_READY.scalars] * 5
+
+
+def test_a_table_that_cannot_be_read_stops_its_node_before_it_is_online(tmp_path: Path) -> None:
+    path = make_node(tmp_path / "node")
+    (tmp_path / "node" / "rows.csv").write_text("age,city\n1,a\n", encoding="utf-8")
+    process = WorkerProcess(path, Bounds(20.0, 512))
+    with pytest.raises(ConfigError, match="table, ledger or policy cannot be used"):
+        process.start()
+
+
+def test_a_table_without_rows_is_served(tmp_path: Path) -> None:
+    path = make_node(tmp_path / "node")
+    (tmp_path / "node" / "rows.csv").write_text("age,city,smoker\n", encoding="utf-8")
+    worker = Worker(load_node_file(path), Bounds(20.0, 512))
+    worker.warm()
+    assert said(worker.ask(header_of(CONFIG, "sizes", **SIZES), []))["ok"] is True
 
 
 def test_a_run_beyond_the_limit_for_life_is_refused_with_what_was_spent(tmp_path: Path) -> None:

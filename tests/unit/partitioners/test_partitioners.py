@@ -50,7 +50,7 @@ def test_importing_the_partitioners_loads_no_heavy_package() -> None:
         ("dirichlet", {"betta": 1}, "did you mean 'beta'"),
         ("dirichlet", {"beta": 0}, r"federation.partition \(dirichlet\): beta: "),
         ("dirichlet", {"beta": float("nan")}, r"federation.partition \(dirichlet\): beta: "),
-        ("quantity", {"min_rows": 0}, r"federation.partition \(quantity\): min_rows: "),
+        ("quantity", {"min_rows": -1}, r"federation.partition \(quantity\): min_rows: "),
         ("subpopulation", {"bias": 1.5}, r"federation.partition \(subpopulation\): bias: "),
         ("clustering", {"metric": "cosine"}, r"federation.partition \(clustering\): unknown key 'metric'"),
         ("iid", {"alpha": 1}, "unknown key 'alpha'; allowed here: none"),
@@ -62,10 +62,11 @@ def test_a_wrong_name_option_or_value_is_named(name: str, options: dict, message
 
 
 @pytest.mark.parametrize("name", sorted(PARTITIONERS))
-def test_more_clients_than_rows_is_an_error_that_names_both(name: str) -> None:
-    data = table(np.zeros(2, dtype=int), native=np.array([0, 1]))
-    with pytest.raises(DataError, match="3 clients cannot each hold a row of a table of 2"):
-        make_partitioner(name).split(data, 3, rng())
+def test_more_clients_than_rows_leave_some_without(name: str) -> None:
+    data = table(np.zeros(2, dtype=int), native=np.array([0, 2]), holders=np.arange(3))
+    options = {"min_rows": 0} if name in ("dirichlet", "quantity") else {}
+    parts = make_partitioner(name, **options).split(data, 3, rng())
+    assert len(parts) == 3 and sorted(np.concatenate(parts).tolist()) == [0, 1]
     with pytest.raises(ConfigError, match="at least 1"):
         make_partitioner(name).split(data, 0, rng())
 
@@ -73,7 +74,7 @@ def test_more_clients_than_rows_is_an_error_that_names_both(name: str) -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ([[0, 1], []], "client 1 of the partition has no rows"),
+        ([[0, 1], []], "1 are missing"),
         ([[0, 1], [1, 2]], "1 are at several clients"),
         ([[0], [2]], "1 are missing"),
         ([[0, 0, 1], [2]], "1 are at several clients, or twice at one"),

@@ -19,7 +19,7 @@ FINAL: dict[Kind, Callable[[], Exception]] = {
     Kind.POLICY: lambda: NodeError("no"),
     Kind.BUDGET: lambda: BudgetExceeded("no"),
     Kind.CONFIGURATION: lambda: ConfigError("no"),
-    Kind.BROKEN: lambda: ValueError("no"),
+    Kind.UNREADY: lambda: ValueError("no"),
 }
 
 

@@ -12,26 +12,36 @@ import pytest
 from fedsyn.errors import (
     BudgetExceeded,
     CannotWrite,
-    CellError,
     ConfigError,
     DataError,
     LedgerDamaged,
     NodeError,
+    NotReady,
     ProtocolError,
     SchemaError,
     WaitsForHolder,
 )
 from fedsyn.wire.envelope import ANSWER
-from fedsyn.wire.refusals import INVALID, MOST_SENTENCE, PASSING, UNHEARD, Kind, Refusal, answer_of, refusal_of
+from fedsyn.wire.refusals import (
+    INVALID,
+    MOST_SENTENCE,
+    NOT_READY,
+    PASSING,
+    UNHEARD,
+    Kind,
+    Refusal,
+    answer_of,
+    refusal_of,
+)
 
 SECRET = "patient 4711 has 17 rows"
 UNTOLD: list[tuple[Exception, Kind]] = [
-    (ValueError(SECRET), Kind.BROKEN),
-    (KeyError(SECRET), Kind.BROKEN),
-    (DataError(SECRET), Kind.BROKEN),
-    (CellError(SECRET), Kind.BROKEN),
-    (SchemaError(SECRET), Kind.BROKEN),
-    (LedgerDamaged(SECRET, 3), Kind.BROKEN),
+    (ValueError(SECRET), Kind.UNREADY),
+    (KeyError(SECRET), Kind.UNREADY),
+    (DataError(SECRET), Kind.UNREADY),
+    (SchemaError(SECRET), Kind.UNREADY),
+    (NotReady(SECRET), Kind.UNREADY),
+    (LedgerDamaged(SECRET, 3), Kind.UNREADY),
     (ConfigError(SECRET), Kind.CONFIGURATION),
     (BudgetExceeded(SECRET), Kind.BUDGET),
     (CannotWrite(SECRET, OSError(errno.ENOSPC, "full")), Kind.BUSY),
@@ -47,6 +57,7 @@ def test_an_error_leaves_a_node_as_a_kind_alone(error: Exception, kind: Kind, ca
     assert refusal.kind is kind and "4711" not in json.dumps(refusal.scalars)
     assert caplog.records or kind is Kind.BUDGET, "its holder reads nothing of it"
     assert refusal.sentence == INVALID or kind is not Kind.CONFIGURATION
+    assert refusal == NOT_READY or kind is not Kind.UNREADY
 
 
 @pytest.mark.parametrize(

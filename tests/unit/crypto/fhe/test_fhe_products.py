@@ -16,7 +16,7 @@ from fedsyn.crypto.fhe.products import ColumnLayout, Columns, Products
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import SlotLayout
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ProtocolError
 from fedsyn.table.counting.marginals import count
 
 pytest.importorskip("tenseal")
@@ -93,7 +93,7 @@ def check_counts(key: Key, made: Products, layout: SlotLayout, codes: np.ndarray
 # Counts --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [1, 5, 300, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [0, 1, 5, 300, pytest.param(5000, marks=pytest.mark.slow)])
 def test_counts_of_one_entity(key: Key, rows: int) -> None:
     """All columns side by side in one ciphertext, or (5,000 rows) three of seven."""
     codes = table(DOMAIN, rows)
@@ -206,6 +206,14 @@ def test_the_ciphertexts_of_an_entity() -> None:
     assert (long.width, long.chunks, long.ciphertexts) == (1, 3, 6 * 3)
 
 
+def test_columns_of_a_table_without_rows_are_those_of_one_row_of_zeros() -> None:
+    none, one = (ColumnLayout.of(rows, 16_384, DOMAIN, ("a", "b")) for rows in (0, 1))
+    assert (none.groups, none.ciphertexts, none.place(2)) == (one.groups, one.ciphertexts, one.place(2))
+    row = np.zeros(1, np.int64)
+    sent, of_one = ([*layout.vectors({"a": row[:n], "b": row[:n]})] for n, layout in ((0, none), (1, one)))
+    assert [len(vector) for vector in sent] == [len(vector) for vector in of_one] and not any(map(np.any, sent))
+
+
 def test_columns_are_repeated_and_joined() -> None:
     layout = ColumnLayout.of(3, 8, Domain(("a", "b"), (3, 2)), ("a", "b"))
     codes = {"a": np.array([0, 1, 2]), "b": np.array([0, 1, 0])}
@@ -216,11 +224,6 @@ def test_columns_are_repeated_and_joined() -> None:
 
 
 # What is refused -----------------------------------------------------------------------------------------------------
-
-
-def test_a_client_without_rows_has_no_columns() -> None:
-    with pytest.raises(ConfigError, match="without rows"):
-        ColumnLayout.of(0, 16_384, DOMAIN, ("a",))
 
 
 @pytest.mark.parametrize("rows", [10, 16_385])
