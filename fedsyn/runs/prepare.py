@@ -324,13 +324,12 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
     """
     from fedsyn.table.data.readers import check_rows
 
-    # Where the rows come from: files, one table of each holder, or one table.
     source = _files(data, given_schema) if table is None else None
     source = source or (
         _holders(data, table, given_schema) if isinstance(table, Sequence) else _loaded(data, table, given_schema)
     )
     schema, known = source.schema, [part.rows for part in source.parts if part.rows is not None]
-    # A file that does not say how many rows it has must be read before its rows can be divided.
+    # Rows are divided once their number is known.
     roles = split_rows(data, sum(known)) if len(known) == len(source.parts) and any(known) else None
     codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
     numbers, sums = RowSpool(len(column_ranges(schema)), np.float32), MomentSums(len(column_ranges(schema)))

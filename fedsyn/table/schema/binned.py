@@ -364,7 +364,7 @@ class BinnedColumn(SidedColumn):
         """Draws a number inside each of (n,) bins."""
         if odds is not None and self._inside is not None:
             uniform = self._inside.linked(codes, uniform, odds)
-        if self._within is not None:
+        if isinstance(self._within, Within):
             return self._within.draw(inside, uniform)
         low, high = self.edges[inside], self.edges[inside + 1]
         if self._inside is not None:

@@ -47,7 +47,7 @@ FIT: list[tuple[Callable[[], Any], str]] = [
     (lambda: Synthesizer(schema=SCHEMA).fit(frame().head(0)), "no rows"),
     (lambda: Synthesizer(schema=SCHEMA).fit([frame().head(0), frame().head(0)]), "all 2 tables have no rows"),
     (lambda: Synthesizer(schema=SCHEMA).fit([frame(), frame().drop(columns="age")]), "lacks columns"),
-    (lambda: Synthesizer(schema=SCHEMA).fit(frame().assign(age=SECRET)), "no rows that fit the schema"),
+    (lambda: Synthesizer(schema=SCHEMA).fit(frame().assign(age=SECRET)), "no row fits the schema: column 'age'"),
     (lambda: Synthesizer(schema=SCHEMA).sample(3), "not fitted"),
     (lambda: Schema.draft("rows.csv"), "expected a DataFrame (pandas, Polars, Arrow, a DuckDB relation); found str"),  # type: ignore[arg-type]
     (lambda: Schema.draft(frame(), bins="x"), "bins must be a whole number"),  # type: ignore[arg-type]

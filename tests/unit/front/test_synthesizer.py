@@ -295,7 +295,7 @@ def test_nothing_is_given_before_fit(what: str) -> None:
         ({}, [frame(0), frame(0)], "all 2 tables have no rows"),
         ({}, [frame(30), frame(30).drop(columns="age")], "table 2 of 2 lacks columns of the schema: 'age'"),
         ({}, frame(30).rename(columns={"age": 3}), "column names must be text"),
-        ({}, frame(30).assign(age="x"), "no rows that fit the schema"),
+        ({}, frame(30).assign(age="x"), "no row fits the schema: column 'age'"),
         ({"seed": "x"}, frame(30), "runtime.seed"),
         ({"federation": {"clients": 5}}, [frame(30), frame(30)], "name 2 clients, but federation.clients is 5"),
     ],

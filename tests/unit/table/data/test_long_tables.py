@@ -32,6 +32,7 @@ from fedsyn.table.data.encoded import RowFiles, RowSpool, taken
 from fedsyn.table.data.partition import draw_test_rows
 from fedsyn.table.data.writers import table_writer
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.table.schema.holdings import Holding
 
 TABLES = awkward_tables()
 NAMED = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -178,8 +179,8 @@ def test_rows_with_text_among_numbers_are_left_out_whatever_the_blocks(rows, tmp
     path.write_text("n,m\n1,2\nSECRET,2\n3,\n4,1\nSECRET2,x\n")
     pq.write_table(pa.table({"n": ["1", "SECRET", "3", "4", "SECRET2"], "m": [1, 2, 3, 4, 5]}), tmp_path / "t.parquet")
     for file, left_out in ((path, 3), (tmp_path / "t.parquet", 2)):
-        encoder = schema.encoder()
-        blocks = list(encoded_blocks(file, schema, rows=rows, encoder=encoder))
+        holding = Holding(schema)
+        blocks, encoder = list(encoded_blocks(file, schema, rows=rows, holding=holding)), holding.encoder
         assert encoder.unplaced["n"] == 2 and encoder.left_out == left_out and encoder.rows == 5
         assert sum(len(block.codes) for block in blocks) == 5 - left_out
         assert sum(block.read for block in blocks) == 5
