@@ -329,8 +329,7 @@ def review_command(
         review_in_terminal(file, findings, few, rows)
         return
     names = list(approve or schema.unapproved)
-    text = file.read_text(encoding="utf-8")
-    text = approved(text, names, How(few, public, fold, private), findings, str(file))
+    text = approved(file.read_text(encoding="utf-8"), names, How(few, public, fold, private), findings, str(file))
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved

@@ -197,7 +197,7 @@ def described(lines: Sequence[Line]) -> str:
         if not groups or groups[-1][0].filled != line.filled:
             groups.append([])
         groups[-1].append(line)
-    words = []
+    words = list[str]()
     for group in groups:
         several, filled = len(group) > 1, group[0].filled
         count = _NUMBERS[filled] if filled < len(_NUMBERS) else f"{filled:,}"
@@ -265,7 +265,7 @@ def footer_of(
         cells = [cell.strip() for cell in row]
         if not any(cells):
             continue
-        why = _why_footer(cells, lambda j, back=back: column(j)[:-back])
+        why = _why_footer(cells, column, back)
         if why is None:
             break
         found = back, why
@@ -275,7 +275,10 @@ def footer_of(
     return Footer(numbers[-1] - first + 1, first, found[1])
 
 
-def _why_footer(cells: Sequence[str], above: Callable[[int], Sequence[str]]) -> str | None:
+def _why_footer(cells: Sequence[str], column: Callable[[int], Sequence[str]], back: int) -> str | None:
+    def above(j: int) -> Sequence[str]:
+        return column(j)[:-back]
+
     filled = [j for j, cell in enumerate(cells) if cell]
     empty, first = 2 * len(filled) <= len(cells), filled[0]
     word = _begins_like_a_note(cells[first]) and cells[first] not in map(str.strip, above(first))

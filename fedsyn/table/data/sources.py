@@ -365,8 +365,10 @@ def _require_no_footer(layout: TextLayout, columns: Sequence[pa.ChunkedArray], r
         DataError: names the line, and the options that leave it out and keep it.
     """
     sheet, rows = layout.file.sheet, reader.rows
-    numbers = range(sheet.last - rows + 1, sheet.last + 1) if sheet else reader.last_lines
-    numbers = numbers[-min(MOST_NOTES, rows - 1) :] if rows > 1 and len(columns) > 1 else ()
+    if rows < 2 or len(columns) < 2:
+        return
+    numbers: Sequence[int] = range(sheet.last - rows + 1, sheet.last + 1) if sheet else reader.last_lines
+    numbers = numbers[-min(MOST_NOTES, rows - 1) :]
     last = zip(*(column.slice(rows - len(numbers)).to_pylist() for column in columns), strict=True)
     found = footer_of(list(last), numbers, lambda j: columns[j].to_pylist())
     if found is not None:
