@@ -72,7 +72,8 @@ class DataNode(Node):
             from all rows.
         split_seed: seed of that choice. It is not the run's seed, so that repetitions of an experiment share one
             training table (and a cached partition of it).
-        options: how a file is read (separator, encoding, decimal, sheet, skip_rows, header; found out where left out),
+        options: how a file is read (separator, encoding, decimal, sheet, skip_rows, header, skip_footer; found out
+            where left out),
             `rename: {Age: age}` (a column's name in a file, and in the schema), or keyword arguments of a generated
             source (SynthFS: beta, clients, rows, features).
     """

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     import pyarrow.compute as pc
+    import pyarrow.csv as pacsv
     import pyarrow.parquet as pq
 else:
     from importlib import import_module
@@ -24,6 +25,6 @@ else:
         def __getattr__(self, name):
             return getattr(import_module(self._name), name)
 
-    pd, pa, pc, pq = map(_Lazy, ("pandas", "pyarrow", "pyarrow.compute", "pyarrow.parquet"))
+    pd, pa, pc, pq, pacsv = map(_Lazy, ("pandas", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "pyarrow.csv"))
 
-__all__ = ["pa", "pc", "pd", "pq"]
+__all__ = ["pa", "pacsv", "pc", "pd", "pq"]

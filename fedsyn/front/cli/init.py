@@ -19,13 +19,16 @@ from fedsyn.front.cli.schemas import (
     HeaderOption,
     KeepOption,
     LabelOption,
+    NoHeaderOption,
     RenameOption,
     SeparatorOption,
     SheetOption,
+    SkipFooterOption,
     SkipRowsOption,
     data_as_typed,
     drafted,
     file_options,
+    found,
 )
 from fedsyn.output import say
 
@@ -43,7 +46,9 @@ def init(
     decimal: DecimalOption = None,
     sheet: SheetOption = None,
     header: HeaderOption = None,
+    no_header: NoHeaderOption = False,
     skip_rows: SkipRowsOption = None,
+    skip_footer: SkipFooterOption = None,
     rename: RenameOption = None,
     common: Annotated[bool, typer.Option("--common", help="Leave out columns that not every file has.")] = False,
     force: ForceOption = False,
@@ -58,14 +63,14 @@ def init(
     if all(Path(file).exists() for file in files):  # what is missing is said first
         for path in (config, described):
             may_write(path, force)
-    options = file_options(separator, encoding, decimal, sheet, header, skip_rows, rename)
+    options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
     cells, guesses, holding, draft = drafted(files, options, bins, label, keep or (), common)
     text = config_text(files, cells.options.said())
     for path, content in ((described, draft), (config, text)):
         with writing(path):
             path.write_text(content, encoding="utf-8")
-    show_draft(out_console, guesses, holding, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
-    data = data_as_typed(files, options)
+    show_draft(out_console, guesses, holding, cells.said, len(cells.frame), files[0] if len(files) == 1 else "")
+    data = data_as_typed(files, options | found(cells))
     sentence = wrapped(
         "run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
         "and look at epsilon and delta in run.yaml. Then:"

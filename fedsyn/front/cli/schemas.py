@@ -35,7 +35,13 @@ EncodingOption = Annotated[str | None, typer.Option(help="Encoding of a text fil
 DecimalOption = Annotated[str | None, typer.Option(help="Decimal mark of a text file's numbers: '.' or ','.")]
 SheetOption = Annotated[str | None, typer.Option(help="Sheet of an Excel file, by name or number; default: the first.")]
 HeaderOption = Annotated[int | None, typer.Option(min=1, max=5, help="Rows of names, joined; default: 1.")]
-SkipRowsOption = Annotated[int | None, typer.Option(min=0, max=1000, help="Rows above the names, such as a title.")]
+NoHeaderOption = Annotated[bool, typer.Option("--no-header", help="No row has names: column_1, column_2, ...")]
+SkipRowsOption = Annotated[
+    int | None, typer.Option(min=0, max=1000, help="Rows above the names, as an editor counts them.")
+]
+SkipFooterOption = Annotated[
+    int | None, typer.Option(min=0, max=1000, help="Rows at the end that are totals or notes; 0 keeps them.")
+]
 RenameOption = Annotated[
     list[str] | None, typer.Option(metavar="OLD=NEW", help="Name of a column in a file, and its name in the schema.")
 ]
@@ -61,7 +67,9 @@ def draft_command(
     decimal: DecimalOption = None,
     sheet: SheetOption = None,
     header: HeaderOption = None,
+    no_header: NoHeaderOption = False,
     skip_rows: SkipRowsOption = None,
+    skip_footer: SkipFooterOption = None,
     rename: RenameOption = None,
     out: Annotated[Path | None, typer.Option(help="File for the draft; default: standard output.")] = None,
     force: ForceOption = False,
@@ -74,17 +82,26 @@ def draft_command(
 
     if out is not None:
         may_write(out, force)
-    options = file_options(separator, encoding, decimal, sheet, header, skip_rows, rename)
+    options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
     cells, guesses, holding, text = drafted([file], options, bins, label, keep or ())
     if out is None:
-        show_draft(err_console, guesses, holding, cells.notes, len(cells.frame), file)
+        show_draft(err_console, guesses, holding, cells.said, len(cells.frame), file)
         say(text.rstrip("\n"))
         return
     with writing(out):
         out.write_text(text, encoding="utf-8")
-    show_draft(out_console, guesses, holding, cells.notes, len(cells.frame), file)
+    show_draft(out_console, guesses, holding, cells.said, len(cells.frame), file)
     sentence = f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:"
-    say(f"{wrapped(sentence)}\n  fedsyn schema review {shlex.quote(str(out))} {data_as_typed([file], options)}")
+    data = data_as_typed([file], options | found(cells))
+    say(f"{wrapped(sentence)}\n  fedsyn schema review {shlex.quote(str(out))} {data}")
+
+
+def found(cells: Cells) -> dict[str, Any]:
+    """Returns what was found in a file whose columns no line names.
+
+    Without names nothing shows it again, so it has to be typed.
+    """
+    return cells.options.said() if cells.options.header == 0 else {}
 
 
 def file_options(
@@ -93,16 +110,20 @@ def file_options(
     decimal: str | None,
     sheet: str | None,
     header: int | None,
+    no_header: bool,
     skip_rows: int | None,
+    skip_footer: int | None,
     rename: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Returns the options of a file, without those left out.
 
     Raises:
-        ConfigError: a renaming that is not OLD=NEW.
+        ConfigError: rows of names, and none; a renaming that is not OLD=NEW.
     """
+    if no_header and header is not None:
+        raise ConfigError("--no-header and --header contradict each other: leave one out")
     options: dict[str, Any] = {"separator": separator, "encoding": encoding, "decimal": decimal, "sheet": sheet}
-    options |= {"header": header, "skip_rows": skip_rows}
+    options |= {"header": 0 if no_header else header, "skip_rows": skip_rows, "skip_footer": skip_footer}
     pairs = [text.partition("=") for text in rename or ()]
     if any(not (old.strip() and new.strip()) for old, _, new in pairs):
         raise ConfigError("--rename: expected OLD=NEW, a column's name in the file and its name in the schema")
@@ -117,6 +138,9 @@ def data_as_typed(files: Sequence[str], options: Mapping[str, Any]) -> str:
     """
     words = [f"--data {shlex.quote(file)}" for file in files]
     for key, value in options.items():
+        if key == "header" and value == 0:
+            words.append("--no-header")
+            continue
         values = [f"{old}={new}" for old, new in value.items()] if key == "rename" else [value]
         words += [f"--{key.replace('_', '-')} {shlex.quote(str(one))}" for one in values]
     return " ".join(words)
@@ -195,7 +219,7 @@ def _together(files: Sequence[str], options: dict[str, Any], common: bool) -> tu
     for file, part in zip(files, parts, strict=True):
         if part.text != parts[0].text:
             raise DataError(f"{file} and {files[0]} are files of different kinds: convert one of them")
-    notes = [f"{file}: {note}" for file, part in zip(files, parts, strict=True) for note in part.notes]
+    notes = [f"{file}: {note}" for file, part in zip(files, parts, strict=True) for note in part.said]
     for file, own in columns.items():
         if more := [name for name in own if name not in names]:
             notes.append(f"{file}: left out, as not every file has it: {', '.join(more)}")
@@ -217,7 +241,9 @@ def check_command(
     decimal: DecimalOption = None,
     sheet: SheetOption = None,
     header: HeaderOption = None,
+    no_header: NoHeaderOption = False,
     skip_rows: SkipRowsOption = None,
+    skip_footer: SkipFooterOption = None,
     rename: RenameOption = None,
 ) -> None:
     """Print what in a schema needs approval, and what does not fit.
@@ -229,7 +255,7 @@ def check_command(
     from fedsyn.table.schema.holdings import cannot_place, sentences
 
     schema = Schema.load(file)
-    options = file_options(separator, encoding, decimal, sheet, header, skip_rows, rename)
+    options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
     seen = _read(schema, data, few, options)
     heard = people(schema) if seen is None else sentences(seen.holdings)
     broken = _broken(schema, seen.rows) if seen is not None and schema.constraints else []
@@ -272,7 +298,9 @@ def review_command(
     decimal: DecimalOption = None,
     sheet: SheetOption = None,
     header: HeaderOption = None,
+    no_header: NoHeaderOption = False,
     skip_rows: SkipRowsOption = None,
+    skip_footer: SkipFooterOption = None,
     rename: RenameOption = None,
 ) -> None:
     """Approve a drafted schema.
@@ -289,7 +317,7 @@ def review_command(
     schema = Schema.load(file)
     if fold and not data:
         raise ConfigError("--fold needs the table, to count its rows: --data FILE")
-    options = file_options(separator, encoding, decimal, sheet, header, skip_rows, rename)
+    options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
     seen = _read(schema, data, few, options)
     findings, rows = (None, None) if seen is None else (seen.findings, seen.rows)
     if not approve and not every:
@@ -301,8 +329,7 @@ def review_command(
         review_in_terminal(file, findings, few, rows)
         return
     names = list(approve or schema.unapproved)
-    text = file.read_text(encoding="utf-8")
-    text = approved(text, names, How(few, public, fold, private), findings, str(file))
+    text = approved(file.read_text(encoding="utf-8"), names, How(few, public, fold, private), findings, str(file))
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved
@@ -342,7 +369,7 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
 
     if not data:
         return None
-    frames = {file: source_cells(file, options, columns=list(schema.columns)).frame for file in data}
+    frames = {file: source_cells(file, options, list(schema.columns), list(schema.aside)).frame for file in data}
     require_schema_columns({file: list(frame.columns) for file, frame in frames.items()}, schema)
     known = {
         file: frame[[name for name in schema.every_column if name in frame.columns]] for file, frame in frames.items()

@@ -27,7 +27,6 @@ from fedsyn.errors import DataError
 from fedsyn.files import replace_synced
 from fedsyn.lazy import pd
 from fedsyn.table.data.datasets import Origin
-from fedsyn.table.data.readers import exact_floats
 from fedsyn.version import installing
 
 
@@ -108,7 +107,7 @@ def _fetch_url(origin: Origin, name: str) -> pd.DataFrame:
                 skipinitialspace=True,
                 keep_default_na=False,
                 na_values=[""],
-                **exact_floats(),
+                **_exact_floats(),
                 low_memory=False,
             )
             for content in _unpack(cached.read_bytes(), origin.members)
@@ -141,3 +140,13 @@ def _cannot_fetch(what: str, name: str, error: Exception) -> str:
     file = f"{name}.csv or {name}.csv.gz" if name else "a CSV file and its schema"
     advice = f"without a network, put {file} into a folder and set FEDSYN_DATA to it"
     return f"cannot fetch {what} ({reason}); {advice}"
+
+
+def _exact_floats() -> dict[str, Any]:
+    """Returns options with which `read_csv` reads every float exactly.
+
+    A number on the edge of a bin must not slip below it.
+
+    pandas 3 always does, and warns about the option that older ones need.
+    """
+    return {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}

@@ -4,16 +4,14 @@ The text of a row depends on that row alone: a multi-byte character never goes p
 are not UTF-8 are read as Windows-1252 where they stand. (Were the whole file read in another encoding as soon as one
 row holds such bytes, then one row would decide how all others are read.)
 
-A sheet of an Excel file is the text of a CSV file: its cells as they are shown, where that can be told. So there is one
-way of reading, and what a cell means depends on the schema, as for every other text.
+A sheet of an Excel file is the text of a CSV file (`fedsyn.table.data.sheets`). So there is one way of reading, and
+what a cell means depends on the schema, as for every other text.
 """
 
 from __future__ import annotations
 
 import bz2
 import codecs
-import csv
-import datetime
 import gzip
 import io
 import lzma
@@ -23,12 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.errors import ConfigError, DataError
 from fedsyn.lazy import pa
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.sealed import SEALED, is_sealed, open_sealed, plain_name, read_key
-from fedsyn.table.schema.values import written
-from fedsyn.version import installing
+from fedsyn.table.data.sheets import Sheet, read_sheet
 
 TEXTS = (".csv", ".tsv", ".txt")
 PACKED = (".gz", ".bz2", ".xz", ".zip", ".zst")
@@ -97,6 +94,7 @@ class TextFile:
     Attributes:
         encoding: that its text is read in.
         notes: what was found out about it, in sentences.
+        sheet: what was read of an Excel file, else None.
         fell_back: whether a stream of it met bytes that are not UTF-8.
     """
 
@@ -104,14 +102,11 @@ class TextFile:
         self.path, self.options = path, options
         self.notes: list[str] = []
         self._streams: list[TextStream] = []
-        self._sheet: str | None = None
+        self.sheet: Sheet | None = None
         self.encoding = "utf-8"
         if plain_name(path).suffix.lower() in SHEETS:
-            from fedsyn.table.data.opening import sheet_as_text
-
-            skip, names = options.skip_rows or 0, options.header or 1
-            self._sheet, note = sheet_as_text(path, source_of(path, options), options.sheet, skip, names)
-            self.notes += [note] if note else []
+            self.sheet = read_sheet(path, source_of(path, options), options)
+            self.notes += self.sheet.notes
             return
         with self._opened() as raw:
             head = raw.read(_HEAD)
@@ -136,15 +131,19 @@ class TextFile:
 
         The caller closes it.
         """
-        if self._sheet is not None:
-            return io.StringIO(self._sheet, newline="")
+        if self.sheet is not None:
+            return io.StringIO(self.sheet.text, newline="")
         lenient = self._is_utf8 or self.encoding in ("cp1252", "windows-1252")
         stream = TextStream(self._opened(), self.encoding, lenient, str(self.path))
-        skip = self.options.skip_rows or 0
-        while skip and (line := stream.readline(MOST_OF_A_LINE)):
-            skip -= bool(line.strip())
+        for _ in range(self.options.skip_rows or 0):
+            stream.readline(MOST_OF_A_LINE)
         self._streams.append(stream)
         return stream
+
+    @property
+    def footer(self) -> int:
+        """Lines at the end of its text that are no rows."""
+        return 0 if self.sheet is not None else self.options.skip_footer or 0
 
     def _opened(self) -> BinaryIO:
         source = source_of(self.path, self.options)
@@ -222,109 +221,3 @@ _OPENERS: dict[str, Callable[[Any], Any]] = {
     ".zip": _zip,
     ".zst": _zst,
 }
-
-
-# Excel ----------------------------------------------------------------------------------------------------------------
-
-
-_ZEROS = re.compile(r"0+")
-# Other sheets that are named.
-_NAMED = 10
-
-
-def sheet_as_text(
-    path: Path, source: Path | BinaryIO, sheet: str | int | None, skip: int = 0, header: int = 1
-) -> tuple[str, str | None]:
-    """Returns a sheet as CSV (`,`, UTF-8), and a note.
-
-    The note is a sentence if the sheet was chosen among several, else None.
-
-    Dates and times come in ISO, a number in a format of zeros only (`00000`) with its leading zeros, an error as its
-    text (`#N/A`), a formula as the value that Excel kept.
-
-    Args:
-        path: of the file, for messages.
-        source: the same, or what is in it.
-        sheet: its name, or its number counted from 1; None: the first one.
-        skip: rows above the names of the columns, empty ones not counted.
-        header: rows that name the columns.
-
-    Raises:
-        DataError: openpyxl is not installed, no Excel file, or no such sheet.
-    """
-    try:
-        import openpyxl
-    except ImportError:
-        raise DataError(f"reading {path} needs openpyxl: {installing('excel')}, or save the sheet as CSV") from None
-    try:
-        book = openpyxl.load_workbook(source, read_only=True, data_only=True)
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError):
-        raise DataError(f"{path} is not a well-formed Excel file") from None
-    try:
-        names = list(book.sheetnames)
-        chosen = _chosen(path, names, sheet)
-        text = _text(book[chosen], skip, header)
-    finally:
-        book.close()
-    others = [f"'{name}'" for name in names if name != chosen]
-    shown = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
-    note = f"the sheet '{chosen}' (--sheet NAME reads another: {shown})" if sheet is None and others else None
-    return text, note
-
-
-def _chosen(path: Path, names: list[str], sheet: str | int | None) -> str:
-    if sheet is None:
-        return names[0]
-    if str(sheet) in names:
-        return str(sheet)
-    number = int(sheet) if str(sheet).isascii() and str(sheet).isdigit() else 0
-    if 1 <= number <= len(names):
-        return names[number - 1]
-    raise DataError(f"{path} has no sheet '{sheet}'{nearest(str(sheet), names)}; its sheets: {', '.join(names)}")
-
-
-def _text(sheet: Any, skip: int, header: int) -> str:
-    """Returns the rows of a sheet as CSV.
-
-    Empty rows at the end, and empty cells right of the last name, are left out.
-    """
-    out, width, blank = io.StringIO(), 0, 0
-    names: list[list[str]] = []  # until all rows of names are there
-    writer = csv.writer(out, lineterminator="\n")
-    if hasattr(sheet, "reset_dimensions"):
-        sheet.reset_dimensions()  # what other programs wrote there is often wrong
-    for row in sheet.iter_rows():
-        cells = [_cell(cell) for cell in row]
-        while len(cells) > width and not cells[-1]:
-            cells.pop()
-        if not any(cells):
-            blank += 1
-            continue
-        if skip:
-            skip -= 1
-            continue
-        if len(names) < header:
-            names.append(cells)
-            width, blank = max(width, len(cells)), 0  # empty rows above the names
-            if len(names) == header:
-                writer.writerows([*cells, *[""] * (width - len(cells))] for cells in names)
-            continue
-        for _ in range(blank):
-            writer.writerow([""] * width)
-        blank = 0
-        writer.writerow(cells + [""] * (width - len(cells)))
-    return out.getvalue()
-
-
-def _cell(cell: Any) -> str:
-    """A cell as text."""
-    value = cell.value
-    if value is None:
-        return ""
-    if isinstance(value, datetime.datetime):
-        shown = str(cell.number_format).lower()
-        timed = value.time() != datetime.time() or "h" in shown or "s" in shown
-        return value.isoformat(sep=" ") if timed else value.date().isoformat()
-    if isinstance(value, int) and not isinstance(value, bool) and _ZEROS.fullmatch(str(cell.number_format)):
-        return str(value).zfill(len(cell.number_format))
-    return written(value)

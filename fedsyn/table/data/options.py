@@ -45,9 +45,13 @@ class FileOptions(BaseModel):
         encoding: of a text file, by the name that Python has for it: `utf-8`, `cp1252`, `utf-16`, ...
         decimal: the decimal mark of its numeric columns, `.` (the default) or `,`.
         sheet: of an Excel file, by name or counted from 1; the first one where it is left out.
-        skip_rows: number of lines, or rows of a sheet, above the names of the columns; empty ones are not counted.
+        skip_rows: number of lines, or rows of a sheet, above the names of the columns, as an editor counts them: empty
+            ones count.
         header: number of rows that name the columns, 1 where it is left out. Names are joined by a space, and what
-            stands above several columns, in a merged cell, goes with each.
+            stands above several columns, in a merged cell, goes with each. 0: no row does, and the columns are called
+            `column_1`, `column_2` and so on.
+        skip_footer: number of lines, or rows of a sheet, at the end that are no rows of the table, such as totals and
+            notes; counted from the last one that is not empty, empty ones between included.
         rename: name of a column in a file -> its name in the schema, `{Age: age}`, wherever a file has the former.
         key_file: file with the key of a sealed table (`fedsyn node seal`).
     """
@@ -59,7 +63,8 @@ class FileOptions(BaseModel):
     decimal: StrictStr | None = None
     sheet: StrictStr | StrictInt | None = None
     skip_rows: StrictInt | None = Field(default=None, ge=0, le=1000)
-    header: StrictInt | None = Field(default=None, ge=1, le=5)
+    header: StrictInt | None = Field(default=None, ge=0, le=5)
+    skip_footer: StrictInt | None = Field(default=None, ge=0, le=1000)
     rename: tuple[tuple[StrictStr, StrictStr], ...] | None = None
     key_file: StrictStr | None = None
 

@@ -1,8 +1,9 @@
 """Tables read from text, Excel and Parquet files, whole or in blocks.
 
 A CSV cell is text, and what it means depends on the schema, never on its neighbours: a column that holds only
-`0` in one client's file and `0`, `4+` in another's must be read the same way by both. Categorical columns are
-therefore read as text and matched with the schema's categories; only numeric columns are parsed as numbers.
+`0` in one client's file and `0`, `4+` in another's must be read the same way by both. All cells are therefore read as
+text. Those of categories are matched with the schema's, and those of numeric columns become numbers one by one; which
+lines are rows is decided line by line (`fedsyn.table.data.lines`).
 
 A table larger than memory is encoded block by block. The codes are those that `schema.encode(read_table(...))` gives,
 with one difference: a whole number of a Parquet file stays a whole number. Read as a whole, pandas turns the integers
@@ -14,28 +15,32 @@ from __future__ import annotations
 
 import logging
 import lzma
-import warnings
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedsyn.domain import Codes
 from fedsyn.errors import ConfigError, DataError, FedsynError, nearest
 from fedsyn.lazy import pa, pd, pq
+from fedsyn.output import counted
 from fedsyn.table.data.encoded import RowSpool
 from fedsyn.table.data.layout import TextLayout, layout_of
+from fedsyn.table.data.lines import RowReader
 from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS, is_parquet, source_of
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.sealed import is_sealed, plain_name
+from fedsyn.table.data.sheets import dates_of_serials
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
+from fedsyn.table.schema.digits import numbers_in
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.frames import series_of
 from fedsyn.table.schema.holdings import Holding
 from fedsyn.table.schema.model import Schema
+from fedsyn.table.schema.ordered import CalendarColumn
 from fedsyn.table.schema.values import MISSING_TEXT
 
 log = logging.getLogger(__name__)
@@ -66,11 +71,21 @@ ALL_ROWS = 1 << 48
 
 
 def read_guessed(path: Path) -> pd.DataFrame:
-    """Reads a table as pandas guesses its types. Raises DataError as `read_table`."""
+    """Reads a table whose columns are numbers, or text.
+
+    A column is of numbers if all of its cells are. Raises DataError as `read_table`.
+    """
     with readable(path):
         if is_parquet(path):
             return pd.read_parquet(path)
-        return first_rows(layout_of(path, FileOptions()), ALL_ROWS, {"na_values": list(MISSING_TEXT), **exact_floats()})
+        layout = layout_of(path, FileOptions())
+        parts = list(text_columns(layout, range(len(layout.header))))
+    guessed = {}
+    for name, texts in zip(layout.header, map(pa.chunked_array, zip(*parts, strict=True)), strict=True):
+        numbers = numbers_in(texts.combine_chunks(), MISSING_TEXT)
+        words = texts.to_pandas().astype(object)
+        guessed[name] = words.mask(words.isin(MISSING_TEXT)) if numbers.dtype == object else numbers
+    return pd.DataFrame(guessed)
 
 
 def require_table(path: str | Path) -> Path:
@@ -124,6 +139,7 @@ def options_for(path: Path, options: Options) -> FileOptions:
         "header",
         "skip_rows",
         "rename",
+        "skip_footer",
         *(["sheet"] if inside in SHEETS else ["separator", "encoding"]),
     }
     means = ({"rename"} if is_parquet(path) else means) | ({"key_file"} if is_sealed(path) else set())
@@ -135,27 +151,12 @@ def options_for(path: Path, options: Options) -> FileOptions:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turns errors of pandas and pyarrow into a DataError.
+    """Turns errors of pyarrow, and of files, into a DataError.
 
     The DataError holds nothing of the file's content.
     """
     try:
         yield
-    except pd.errors.EmptyDataError:
-        raise DataError(f"{path} is empty") from None
-    except pd.errors.ParserError as error:
-        # "Error tokenizing data. C error: Expected 3 fields in line 5, saw 4" holds line numbers, no cells.
-        reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
-        if plain_name(path).suffix.lower() in SHEETS:
-            raise DataError(
-                f"{path} has rows with more cells than its first row has names: leave out a title above the names "
-                "(--skip-rows 1, in a run data.options.skip_rows), or read names from two rows (--header 2, "
-                "data.options.header)"
-            ) from None
-        advice = "; a cell that holds the separator needs quotes around it" if "fields" in reason else ""
-        if reason.startswith("EOF inside string starting at row"):
-            reason, advice = f"a quotation mark in row {reason.rsplit(' ', 1)[1]} is never closed", ""
-        raise DataError(f"{path} is not a well-formed CSV file: {reason}{advice}") from None
     except UnicodeError as error:
         encoding = getattr(error, "encoding", None) or "the encoding that was named (its byte order mark is missing)"
         raise DataError(
@@ -178,7 +179,7 @@ def reads_numbers(column: object) -> bool:
     return isinstance(column, BinnedColumn) and column.reads_numbers
 
 
-def say(layout: TextLayout) -> None:
+def say(layout: TextLayout, reader: RowReader) -> None:
     """Logs what was found out about a text file.
 
     What its options say already is not logged.
@@ -188,74 +189,36 @@ def say(layout: TextLayout) -> None:
         notes.append("what is not UTF-8 read as Windows-1252")
     if notes:
         log.info("%s: %s", layout.path, "; ".join(notes))
+    if reader.left_out:
+        log.warning("%s: %s", layout.path, left_out(layout, reader))
 
 
-def csv_options(layout: TextLayout, schema: Schema) -> dict[str, Any]:
-    """Returns the options of `read_csv` that follow the schema.
+def left_out(layout: TextLayout, reader: RowReader) -> str:
+    """Returns a sentence on the lines that are no rows."""
+    lines, first = counted(reader.left_out, "line"), reader.first_left_out
+    where = f", line {first} first," if first is not None and layout.file.sheet is None else ""
+    return (
+        f"{lines}{where} {'is' if reader.left_out == 1 else 'are'} left out, with more cells than the "
+        f"{counted(len(layout.header), 'name')}, or with a quotation mark that is never closed; a cell that holds the "
+        "separator needs quotes around it"
+    )
 
-    With them the columns of a text file are what the schema says.
 
-    Raises:
-        DataError: columns of the schema are missing or doubled.
+def text_columns(layout: TextLayout, wanted: Sequence[int], most: int = ALL_ROWS) -> Iterator[list[pa.Array]]:
+    """Yields the texts of some columns of a file, block by block.
+
+    Args:
+        layout: of the file.
+        wanted: places of the columns.
+        most: rows after which no further block is read.
     """
-    header = layout.header
-    schema.require_columns(header, where=str(layout.path))
-    numeric = [name for name, column in schema.columns.items() if reads_numbers(column)]
-    # All columns are read, also those that the schema does not name: pandas notices a row with too many
-    # cells, whose values would otherwise slip into the wrong columns, only then.
-    return {
-        "decimal": layout.decimal,
-        # Text as it stands: "category" makes 7 of 007.
-        "dtype": {name: object for name in header if name not in numeric},
-        "na_values": {name: list(schema.missing_text) for name in numeric},
-        **exact_floats(),
-    }
-
-
-def exact_floats() -> dict[str, Any]:
-    """Returns options with which `read_csv` reads every float exactly.
-
-    A number on the edge of a bin must not slip below it.
-
-    pandas 3 always does, and warns about the option that older ones need.
-    """
-    return {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
-
-
-def csv_blocks(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> Generator[pd.DataFrame]:
-    """Yields the cells of a text file, `rows` at a time.
-
-    They stand under the file's own header, because pandas renames doubled names.
-
-    Raises:
-        ParserError: a row has more cells than the header, so that its values may belong to other columns.
-    """
-    options = {"sep": layout.separator, "keep_default_na": False, "low_memory": False, **options}
-    # In a table of one column a blank line is a missing value.
-    options |= {"index_col": False, "chunksize": rows, "skip_blank_lines": len(layout.header) > 1}
-    if layout.rows > 1 or layout.file.options.rename:
-        once = [name if name not in layout.header[:j] else f"{name}.{j}" for j, name in enumerate(layout.header)]
-        options |= {"header": layout.rows - 1, "names": once}
-    with layout.file.open() as stream, pd.read_csv(stream, **options) as reader:
-        while True:
-            # With index_col=False pandas cuts surplus cells off and warns; without, it takes the first column for
-            # an index and shifts the others in silence. Between the blocks warnings are the caller's own.
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pd.errors.ParserWarning)
-                try:
-                    frame = next(reader, None)
-                except pd.errors.ParserWarning:
-                    raise pd.errors.ParserError("the rows have more cells than the header has fields") from None
-            if frame is None:
+    with layout.file.open() as stream:
+        reader = layout.reader(stream)
+        for block in reader.blocks(wanted):
+            yield block
+            if reader.rows >= most:
                 return
-            frame.columns = pd.Index(layout.header)
-            yield frame
-
-
-def first_rows(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> pd.DataFrame:
-    """The first rows of a text file; raises what `csv_blocks` raises."""
-    with closing(csv_blocks(layout, rows, options)) as blocks:
-        return next(blocks, pd.DataFrame(columns=layout.header))
+    say(layout, reader)
 
 
 # Block by block -------------------------------------------------------------------------------------------------------
@@ -322,6 +285,8 @@ def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.
         raise DataError(f"{path} has no rows")
     table = pd.concat(frames, ignore_index=True)[list(schema.columns)]
     for name, column in schema.columns.items() if not is_parquet(path) else ():
+        if not reads_numbers(column):
+            table[name] = table[name].astype(object)
         if isinstance(column, CategoricalColumn):
             table[name] = table[name].mask(table[name].isin(schema.missing_text - {*map(str, column.values)}))
     return table
@@ -336,7 +301,7 @@ def _frames(
     """
     if is_parquet(path):
         return _parquet_blocks(path, schema, options, rows, beside)
-    return _text_blocks(path, schema, options, rows)
+    return _text_blocks(path, schema, options, rows, beside)
 
 
 def encode_file(path: str | Path, schema: Schema, options: Options = None) -> Codes:
@@ -410,17 +375,38 @@ def _next_block(
         raise DataError(f"{path} cannot be encoded ({type(error).__name__})") from None
 
 
-def _text_blocks(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iterator[pd.DataFrame]:
+def _text_blocks(
+    path: Path, schema: Schema, options: FileOptions, rows: int, beside: Sequence[str]
+) -> Iterator[pd.DataFrame]:
+    """Yields the rows of a text file in blocks.
+
+    Numbers come as floats, beside the text of cells that are no numbers. Everything else is text, as pandas'
+    categories.
+    """
     with readable(path):
-        layout = layout_of(path, options, list(schema.columns))
-        blocks = csv_blocks(layout, rows, csv_options(layout, schema))
+        layout = layout_of(path, options, list(schema.columns), list(schema.aside))
+        schema.require_columns(layout.header, where=str(path))
+        wanted = [*schema.columns, *(name for name in beside if name in layout.header)]
+        blocks = text_columns(layout, [layout.header.index(name) for name in wanted])
     while True:
         with readable(path):
-            frame = next(blocks, None)
-        if frame is None:
-            say(layout)
+            block = next(blocks, None)
+        if block is None:
             return
-        yield frame
+        for start in range(0, len(block[0]), rows):
+            cells = dict(zip(wanted, (column[start : start + rows] for column in block), strict=True))
+            yield pd.DataFrame({name: _read(cells[name], name, layout, schema) for name in cells}, copy=False)
+
+
+def _read(texts: pa.Array, name: str, layout: TextLayout, schema: Schema) -> pd.Series:
+    """Returns cells of text as the kind of their column takes them."""
+    column, sheet = schema.every_column[name], layout.file.sheet
+    if reads_numbers(column):
+        return numbers_in(texts, schema.missing_text, layout.decimal)
+    if sheet is not None and isinstance(column, CalendarColumn):
+        iso = "%Y-%m-%d" if column.step == "day" else "%Y-%m-%dT%H:%M:%S"
+        texts = dates_of_serials(texts, sheet.start, column.format or iso)
+    return texts.dictionary_encode().to_pandas()
 
 
 def _parquet_blocks(

@@ -14,6 +14,7 @@ says what its columns are, to draft a schema from. A *source* is one of
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,27 +24,33 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
-from fedsyn.lazy import pa, pd, pq
+from fedsyn.lazy import pa, pc, pd, pq
+from fedsyn.output import counted
 from fedsyn.table.data.datasets import DatasetEntry, dataset_names, describe
-from fedsyn.table.data.layout import TextLayout, header_options, layout_of, require_names
+from fedsyn.table.data.edges import MOST_NOTES, encoded_twice, footer_of
+from fedsyn.table.data.layout import TextLayout, header_options, layout_of
+from fedsyn.table.data.lines import RowReader
 from fedsyn.table.data.opening import SUFFIXES, is_parquet, source_of
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import (
     Options,
-    first_rows,
+    left_out,
     options_for,
     read_guessed,
     read_table,
     readable,
     require_table,
 )
+from fedsyn.table.data.sheets import dates_of_serials, is_serial
 from fedsyn.table.schema import NumericColumn, Schema
 from fedsyn.table.schema.frames import as_frame, frame_of_arrow
-from fedsyn.table.schema.values import parse_number
+from fedsyn.table.schema.values import MISSING_TEXT, parse_number
+from fedsyn.table.schema.vocabulary import known_words, words_of
 
 if TYPE_CHECKING:
     from fedsyn.table.schema.frames import AnyFrame
 
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}([ T]00:00(:00)?)?")
 # Names under which scikit-learn's tables are registered, where its own name is taken by another table.
 _SKLEARN_NAMES = {"breast_cancer": "breast_cancer_sklearn", "diabetes": "diabetes_sklearn"}
 
@@ -119,18 +126,26 @@ def layouts(sources: Sequence[str], schema: Schema, options: Mapping[str, Any]) 
     return {header_options(path, options_for(path, options), list(schema.columns)) for path in paths}
 
 
-def source_cells(source: str, options: Mapping[str, Any] | None = None, columns: Sequence[str] | None = None) -> Cells:
+def source_cells(
+    source: str,
+    options: Mapping[str, Any] | None = None,
+    columns: Sequence[str] | None = None,
+    aside: Sequence[str] = (),
+) -> Cells:
     """Reads a source in the form that a schema is drafted from.
 
     Returns the cells of a file, or the values of any other source.
 
-    `columns`: names of a schema, by which a file's separator is found then.
+    Args:
+        source: see the module.
+        options: of a file, or of a generated source.
+        columns, aside: as `read_cells`.
 
     Raises:
         ConfigError, DataError: as `load_dataset`.
     """
     if is_path(source):
-        return read_cells(source, options, columns=columns)
+        return read_cells(source, options, columns=columns, aside=aside)
     if source.startswith("openml:"):
         _only(dict(options or {}))
         frame = _fetch_openml(source)
@@ -254,16 +269,27 @@ class Cells:
         options: how the file has to be read, where that differs from a plain CSV file.
         notes: what was found out, in sentences that quote no cell.
         text: whether `frame` holds text of a file.
+        heading: a sentence on what was taken for the names of the columns; empty of other sources.
     """
 
     frame: pd.DataFrame
     options: FileOptions
     notes: tuple[str, ...]
     text: bool
+    heading: str = ""
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The heading, if there is one, and the notes."""
+        return (*([self.heading] if self.heading else ()), *self.notes)
 
 
 def read_cells(
-    path: str | Path, options: Options = None, most: int = MOST_CELLS, columns: Sequence[str] | None = None
+    path: str | Path,
+    options: Options = None,
+    most: int = MOST_CELLS,
+    columns: Sequence[str] | None = None,
+    aside: Sequence[str] = (),
 ) -> Cells:
     """Reads a file, or its first rows if it is large.
 
@@ -272,7 +298,8 @@ def read_cells(
     Args:
         path, options: as `read_table`.
         most: cells that are read, at least; whole rows.
-        columns: names of a schema, by which the separator is found then.
+        columns: names of a schema's columns, by which the separator is found then.
+        aside: names of those that the schema sets aside.
 
     Raises:
         ConfigError, DataError: as `read_table`, and for a first line that names no columns, or one name twice.
@@ -283,7 +310,7 @@ def read_cells(
         cells = (
             _parquet(path, most, chosen)
             if is_parquet(path)
-            else _text(layout_of(path, chosen, columns), most, columns is None)
+            else _text(layout_of(path, chosen, columns, aside), most, columns is None)
         )
     if len(cells.frame) == 0:
         raise DataError(f"{path} has no rows{''.join(f'; {note}' for note in cells.notes)}")
@@ -294,49 +321,146 @@ def read_cells(
 
 def _text(layout: TextLayout, most: int, strict: bool) -> Cells:
     header = layout.header
-    if strict:
-        require_names(layout.path, header)
     rows = -(-most // len(header))
-    frame = first_rows(layout, rows + 1, {"dtype": str})
-    notes = list(layout.notes)
+    columns, reader = _columns(layout, rows + 1)
+    notes = [*layout.notes, *([left_out(layout, reader)] if reader.left_out else [])]
+    if strict and 2 * reader.left_out > reader.rows + reader.left_out:
+        raise DataError(f"{layout.path}: {notes[-1]}")
     if layout.file.fell_back:
         notes.append("bytes that are not UTF-8, read as Windows-1252 (--encoding names another)")
-    if len(frame) > rows:
+    if reader.rows > rows:
         notes.append(f"more than {rows:,} rows: what is proposed was read from the first {rows:,}")
+    elif layout.file.options.skip_footer is None:
+        _require_no_footer(layout, columns, reader)
     unnamed = [j for j, name in enumerate(header) if not name.strip()]
     if unnamed:
         notes.append(_left_out(unnamed, len(header)))
-    first = frame.iloc[:20]
-    filled = first[first.fillna("").ne("").any(axis=1)]
-    if unnamed and len(filled) and _are_names(filled.iloc[0]):
-        above = int(filled.index[0]) + 1
-        joins = "--header 2 joins both rows, " if above == 1 else ""
-        notes.append(f"the next row looks like names, too: {joins}--skip-rows {above} takes it alone")
-    elif _has_units(frame):
-        notes.append("the row under the names has words where the next have numbers (units?): --header 2 joins both")
-    frame = frame.iloc[:rows, [j for j in range(len(header)) if j not in unnamed]]
-    return Cells(frame, layout.options(), tuple(notes), text=True)
+    columns = [column.slice(0, rows) for column in columns]
+    notes += _second_row(layout, [column.slice(0, 21).to_pylist() for column in columns], bool(unnamed))
+    kept = [j for j in range(len(header)) if j not in unnamed]
+    columns, dates = _with_dates(layout, columns, kept)
+    twice = (sentence for j in kept if (sentence := _encoded_twice(header[j], columns[j])))
+    frame = pa.table([columns[j] for j in kept], list(map(str, kept))).to_pandas()
+    frame.columns = pd.Index([header[j] for j in kept])
+    return Cells(frame, layout.options(), (*notes, *dates, *twice), text=True, heading=layout.heading)
 
 
-def _are_names(row: pd.Series) -> bool:
+def _columns(layout: TextLayout, most: int) -> tuple[list[pa.ChunkedArray], RowReader]:
+    """Returns the columns of a file's first rows, and their reader."""
+    parts: list[list[pa.Array]] = []
+    with layout.file.open() as stream:
+        reader = layout.reader(stream)
+        for block in reader.blocks(range(len(layout.header))):
+            parts.append(block)
+            if reader.rows >= most:
+                break
+    whole = zip(*parts, strict=True) if parts else [()] * len(layout.header)
+    return [pa.chunked_array(list(column), pa.string()) for column in whole], reader
+
+
+def _require_no_footer(layout: TextLayout, columns: Sequence[pa.ChunkedArray], reader: RowReader) -> None:
+    """Asks about totals and notes at the end of a file.
+
+    Raises:
+        DataError: names the line, and the options that leave it out and keep it.
+    """
+    sheet, rows = layout.file.sheet, reader.rows
+    if rows < 2 or len(columns) < 2:
+        return
+    numbers: Sequence[int] = range(sheet.last - rows + 1, sheet.last + 1) if sheet else reader.last_lines
+    numbers = numbers[-min(MOST_NOTES, rows - 1) :]
+    last = zip(*(column.slice(rows - len(numbers)).to_pylist() for column in columns), strict=True)
+    found = footer_of(list(last), numbers, lambda j: columns[j].to_pylist())
+    if found is not None:
+        raise DataError(
+            f"line {found.first} of {layout.path} looks like totals or notes below the table, not like a row "
+            f"({found.why}); leave out what follows line {found.first - 1} by --skip-footer {found.lines} (in a run "
+            f"data.options.skip_footer: {found.lines}), or keep it by --skip-footer 0"
+        )
+
+
+def _second_row(layout: TextLayout, first: Sequence[Sequence[str]], unnamed: bool) -> list[str]:
+    """Returns a hint on a row of more names, or of units.
+
+    `first`: columns of the first rows.
+    """
+    rows = [list(map(str.strip, row)) for row in zip(*first, strict=True)]
+    at = next((j for j, row in enumerate(rows) if any(row)), None)
+    if at is None or not layout.lines:
+        return []
+    if unnamed and _are_names(rows[at]):
+        above = layout.file.sheet.numbers[len(layout.lines)] if layout.file.sheet else layout.lines[-1] + 1 + at
+        joins = f"--header {len(layout.lines) + 1} joins both rows, " if not at else ""
+        return [f"the next row looks like names, too: {joins}--skip-rows {above - 1} takes it alone"]
+    if _has_units(rows):
+        return [
+            "the row under the names has words where the next have numbers (units?): --header 2 joins both, and "
+            "without it these columns are read as text, or left out"
+        ]
+    return []
+
+
+def _are_names(texts: Sequence[str]) -> bool:
     """Returns whether a row can hold the names of columns.
 
     It has a text in every cell, none of them a number and none twice.
     """
-    texts = [str(cell).strip() for cell in row.tolist()]
     return all(texts) and len(set(texts)) == len(texts) and not any(parse_number(text) is not None for text in texts)
 
 
-def _has_units(frame: pd.DataFrame) -> bool:
+def _has_units(rows: Sequence[Sequence[str]]) -> bool:
     """Returns whether the first row holds units.
 
     It has no number, but a word in a column where the next twenty rows have numbers.
     """
-    cells = frame.iloc[:21].fillna("").astype(str).to_numpy()
-    if len(cells) < 21 or any(parse_number(cell) is not None for cell in cells[0]):
+    if len(rows) < 21 or any(parse_number(cell) is not None for cell in rows[0]):
         return False
-    columns = [column for column in cells.T if column[0].strip()]
+    columns = [
+        column for column in zip(*rows, strict=True) if column[0] not in MISSING_TEXT and not _ISO.fullmatch(column[0])
+    ]
     return any(all(parse_number(cell) is not None for cell in column[1:]) for column in columns)
+
+
+def _with_dates(
+    layout: TextLayout, columns: list[pa.ChunkedArray], named: Sequence[int]
+) -> tuple[list[pa.ChunkedArray], list[str]]:
+    """Returns the columns of a sheet with dates for serial numbers.
+
+    A note says so of each.
+
+    A column of whole serial numbers holds dates if its name says so, or if other cells of it are dates.
+    """
+    sheet = layout.file.sheet
+    if sheet is None:
+        return columns, []
+    columns, notes = list(columns), []
+    for j in named:
+        texts = [text for text in columns[j].unique().to_pylist() if text.strip() not in MISSING_TEXT]
+        serials = [text for text in texts if is_serial(text.strip()) and text.strip().isdigit()]
+        dates = [text for text in texts if _ISO.fullmatch(text.strip())]
+        says_so = any(word in known_words("moments") for word in words_of(layout.header[j]))
+        if serials and len(serials) + len(dates) == len(texts) and (dates or says_so):
+            cells = columns[j].combine_chunks()
+            count = pc.sum(pc.is_in(cells, pa.array(serials))).as_py()
+            columns[j] = pa.chunked_array([dates_of_serials(cells, sheet.start, "%Y-%m-%d")])
+            notes.append(f"{layout.header[j]}: {counted(count, 'cell')} with a serial number of Excel, read as dates")
+    return columns, notes
+
+
+def _encoded_twice(name: str, texts: pa.ChunkedArray) -> str:
+    """Returns a hint on text that was encoded in UTF-8 twice.
+
+    It quotes none, and is empty if there is none.
+    """
+    letters, size = pc.sum(pc.utf8_length(texts)).as_py(), pc.sum(pc.binary_length(texts)).as_py()
+    found = encoded_twice(texts.unique().to_pylist()) if letters != size else ()
+    if not found:
+        return ""
+    rows = pc.sum(pc.is_in(texts, pa.array(sorted(found)))).as_py()
+    return (
+        f"{name}: {counted(rows, 'cell')} of text that was encoded in UTF-8 twice, where a letter with an accent is "
+        "two odd ones; mend the file, or such cells are values of their own"
+    )
 
 
 def _left_out(unnamed: list[int], columns: int) -> str:

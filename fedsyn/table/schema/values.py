@@ -12,8 +12,10 @@ from typing import Any
 
 from fedsyn.lazy import pd
 
+# What a spreadsheet has in a cell that it cannot compute.
+ERRORS = frozenset({"#N/A", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!"})
 # Text that stands for a missing value, unless it is one of the column's own categories.
-MISSING_TEXT = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"})
+MISSING_TEXT = ERRORS | {"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>"}
 
 
 def parse_number(value: Any) -> float | None:

@@ -140,10 +140,15 @@ def test_a_file_without_rows(fedsyn: Fedsyn, project: Path) -> None:
     assert_one_message(fedsyn("run", "run.yaml", "--out", "out"), "rows.csv has no rows")
 
 
-def test_a_ragged_file(fedsyn: Fedsyn, project: Path) -> None:
+def test_a_ragged_line_is_left_out_and_stands_in_no_file(fedsyn: Fedsyn, project: Path) -> None:
+    """It is said where the file is read."""
     with (project / "rows.csv").open("a", encoding="utf-8") as file:
         file.write(f"30,clerk,no,{SECRET},{SECRET}\n")
-    assert_one_message(fedsyn("run", "run.yaml", "--out", "out"), "rows.csv")
+    result = fedsyn("run", "run.yaml", "--out", "out")
+    assert result.code == 0 and "rows.csv: 1 line, line 62 first, is left out, with more cells" in result.err
+    assert SECRET not in result.out + result.err
+    texts = [path.read_text(errors="replace") for path in (project / "out").rglob("*.*") if path.is_file()]
+    assert len(texts) > 5 and not any("line 62" in text or SECRET in text for text in texts)
 
 
 def test_more_clients_than_rows(fedsyn: Fedsyn, project: Path) -> None:

@@ -116,10 +116,10 @@ def test_options_that_cannot_be_used(fedsyn: Fedsyn, folder: Path, arguments: li
         (b"a,b\n", ["has no rows"]),
         (b"a,a\n1,2\n", ["more than one column named 'a'"]),
         (b"a,b\n1,\0\n", ["NUL bytes"]),
-        (b"a,b\n1,2,3\n", ["more cells than the header"]),
+        (b"a,b\n1,2,3\n", ["line 1 of bad.csv names 2 columns, and most lines below have more cells"]),
         (b"a,b\n,\n,NA\n", ["no column of bad.csv is left to synthesise"]),
         (b"a,b\n" + b"1,x\n" * 30, ["one value in every row"]),
-        (b"1.5,2\n3,4.5\n", ["does not name columns"]),
+        (b"1.5,2\n3,4.5\n", ["line 1 of bad.csv looks like values", "--no-header"]),
     ],
 )
 def test_files_that_cannot_be_drafted(fedsyn: Fedsyn, folder: Path, content: bytes, parts: list[str]) -> None:
@@ -407,7 +407,7 @@ def test_what_init_says_comes_next_reads_the_same_sheet(fedsyn: Fedsyn, folder: 
     with pd.ExcelWriter(folder / "book.xlsx") as writer:
         pd.DataFrame({"cover": []}).to_excel(writer, sheet_name="cover", index=False)
         rows.to_excel(writer, sheet_name="our rows", index=False, startrow=1)
-    result = fedsyn("init", "book.xlsx", "--sheet", "our rows", "--skip-rows", "1")
+    result = fedsyn("init", "book.xlsx", "--sheet", "our rows", "--skip-rows", "1", "--skip-footer", "0")
     assert result.code == 0, result
     review = next(line for line in result.out.splitlines() if "schema review" in line)
     assert fedsyn(*shlex.split(review)[1:], "--all").code == 0
