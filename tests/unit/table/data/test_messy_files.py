@@ -154,8 +154,7 @@ def test_a_line_of_values_is_no_line_of_names(tmp_path: Path) -> None:
     schema = Schema.from_dict({"columns": {**columns, "column_4": {"kind": "drop"}}})
     assert encode_file(path, schema, cells.options).ravel().tolist() == [k % 2 for k in range(40, 90)]
     # How wide a line may be is said by the schema, not by the lines.
-    with pytest.raises(DataError, match="has no rows"):
-        encode_file(path, Schema.from_dict({"columns": columns}), {"header": 0})
+    assert not len(encode_file(path, Schema.from_dict({"columns": columns}), {"header": 0}))
 
 
 @pytest.mark.parametrize(
