@@ -26,7 +26,7 @@ from fedsyn.privacy.unit import not_persons
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.frames import Kind, as_frame, kind_of
+from fedsyn.table.schema.frames import Kind, as_frame, kind_of, require_text_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -582,8 +582,8 @@ def frames_of(tables: Any) -> list[pd.DataFrame]:
     if isinstance(tables, list | tuple) and not tables:
         raise DataError("expected a DataFrame, or a list with one DataFrame of each holder; the list is empty")
     frames = list(map(as_frame, tables if isinstance(tables, list | tuple) else [tables]))
-    if not all(isinstance(name, str) for frame in frames for name in frame.columns):
-        raise DataError("column names must be text: frame.columns = frame.columns.astype(str)")
+    for frame in frames:
+        require_text_names(frame)
     return frames
 
 

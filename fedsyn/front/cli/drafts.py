@@ -21,7 +21,7 @@ from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import AsideColumn
 from fedsyn.table.schema.draft import Guess
 from fedsyn.table.schema.drafted_bins import DELTA, EPSILON
-from fedsyn.table.schema.proposals import Proposal
+from fedsyn.table.schema.drafting import Draft
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
 _WIDEST_NAME = 22
@@ -29,8 +29,7 @@ _WIDEST_NAME = 22
 
 def show_draft(
     console: Console,
-    guesses: Mapping[str, Guess],
-    holding: Sequence[Proposal],
+    draft: Draft,
     notes: Sequence[str],
     rows: int,
     file: str = "",
@@ -47,21 +46,22 @@ def show_draft(
     table.add_column("values", justify="right", no_wrap=True)
     table.add_column("missing", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold")
-    for name, guess in guesses.items():
+    for name, guess in draft.guesses.items():
         apart = isinstance(guess.column, AsideColumn)
         kind = f"{guess.column.kind}, out" if apart and guess.column.kind != "drop" else guess.column.kind
         row = (name, kind, f"{guess.values:,}", _share(guess.missing), _why(guess))
         table.add_row(*map(Text, row), style="dim" if apart else None)
     console.print(table)
-    for sentence in sentences(guesses, holding, rows):
+    for sentence in sentences(draft, rows):
         console.print(Text(sentence))
 
 
-def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: int) -> list[str]:
+def sentences(draft: Draft, rows: int) -> list[str]:
     """Returns what a person should know of a draft, in sentences.
 
     The only values of a column that they quote are those that many rows hold.
     """
+    guesses, holding = draft.guesses, draft.holding
     apart = [name for name, guess in guesses.items() if isinstance(guess.column, AsideColumn)]
     folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
@@ -78,7 +78,7 @@ def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: i
             f"Categories that fewer than {FEW_ROWS} rows hold: {named}. They are approved only with a reason "
             "(public: WHY), or folded into 'other'."
         )
-    lines += [f"{name}: {hint}." for name, guess in guesses.items() for hint in guess.hints]
+    lines += [f"{name}: {hint}." for name, hints in draft.schema.hints.items() for hint in hints]
     for one in holding:
         lines.append(f"Holds in all rows ({one.rows:,} without a missing value): {one.rule.text}. {one.better}".strip())
     if holding:

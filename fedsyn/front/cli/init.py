@@ -64,12 +64,12 @@ def init(
         for path in (config, described):
             may_write(path, force)
     options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
-    cells, guesses, holding, draft = drafted(files, options, bins, label, keep or (), common)
+    cells, draft = drafted(files, options, bins, label, keep or (), common)
     text = config_text(files, cells.options.said())
-    for path, content in ((described, draft), (config, text)):
+    for path, content in ((described, draft.schema.dumps()), (config, text)):
         with writing(path):
             path.write_text(content, encoding="utf-8")
-    show_draft(out_console, guesses, holding, cells.said, len(cells.frame), files[0] if len(files) == 1 else "")
+    show_draft(out_console, draft, cells.said, len(cells.frame), files[0] if len(files) == 1 else "")
     data = data_as_typed(files, options | found(cells))
     sentence = wrapped(
         "run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "

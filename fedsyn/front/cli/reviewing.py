@@ -25,7 +25,6 @@ from fedsyn.table.schema.review import (
     approve,
     example_of,
     proposed_lines,
-    remarks_on,
     stated,
     typed,
     with_column,
@@ -64,7 +63,7 @@ def review_in_terminal(
             say(f"\n{number} of {len(names)}: {name}")
             say(yamlio.dumps(schema.to_dict()["columns"][name], width=80).rstrip())
             say(wrapped(f"read from the data: {'; '.join(waiting[name])}"))
-            for remark in remarks_on(file.read_text(encoding="utf-8"), name, str(file)):
+            for remark in schema.hints.get(name, ()):
                 say(wrapped(f"note: {plain(remark)}"))
             if findings is not None and name in findings:
                 say(wrapped(f"the rows: {plain(findings[name].shown)}"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
     from fedsyn.table.data.sources import Cells
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import Finding
-    from fedsyn.table.schema.draft import Guess
+    from fedsyn.table.schema.drafting import Draft
     from fedsyn.table.schema.holdings import Holding
-    from fedsyn.table.schema.proposals import Proposal
 
 app = typer.Typer(help="Draft, check and review a schema, the public description of a table.", no_args_is_help=True)
 
@@ -83,14 +81,15 @@ def draft_command(
     if out is not None:
         may_write(out, force)
     options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
-    cells, guesses, holding, text = drafted([file], options, bins, label, keep or ())
+    cells, draft = drafted([file], options, bins, label, keep or ())
+    text = draft.schema.dumps()
     if out is None:
-        show_draft(err_console, guesses, holding, cells.said, len(cells.frame), file)
+        show_draft(err_console, draft, cells.said, len(cells.frame), file)
         say(text.rstrip("\n"))
         return
     with writing(out):
         out.write_text(text, encoding="utf-8")
-    show_draft(out_console, guesses, holding, cells.said, len(cells.frame), file)
+    show_draft(out_console, draft, cells.said, len(cells.frame), file)
     sentence = f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:"
     data = data_as_typed([file], options | found(cells))
     say(f"{wrapped(sentence)}\n  fedsyn schema review {shlex.quote(str(out))} {data}")
@@ -153,47 +152,23 @@ def drafted(
     label: str | None,
     keep: Sequence[str],
     common: bool = False,
-) -> tuple[Cells, dict[str, Guess], list[Proposal], str]:
+) -> tuple[Cells, Draft]:
     """Reads all files and drafts a schema for them.
 
-    Returns the cells of all files under one another, the guess for each column, the constraints that
-    hold, and the draft's text. With `common` columns that not every file has are left out.
+    Returns the cells of all files under one another, and the draft. With `common` columns that not every file has are
+    left out.
 
     Raises:
         DataError: files of different columns, or no column is modelled.
     """
-    from fedsyn.front.cli.drafts import carried
-    from fedsyn.table.schema import BinnedColumn, Schema
-    from fedsyn.table.schema.columns import KINDS
-    from fedsyn.table.schema.draft import draft_columns, drafted_schema
-    from fedsyn.table.schema.drafted_bins import FINEST
+    from fedsyn.table.schema import Schema
+    from fedsyn.table.schema.drafting import drafted as draft_of
     from fedsyn.table.schema.holdings import holdings_of, unlike
-    from fedsyn.table.schema.proposals import proposed_constraints
-    from fedsyn.table.schema.review import remarks
 
     cells, parts = _together(files, options, common)
-    guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
-    if not any(guess.column.kind in KINDS for guess in guesses.values()):
-        raise DataError(
-            f"no column of {files[0]} is left to synthesise: each is empty, personal, free text, one value in every "
-            "row, or different in every row; --keep NAME keeps one that is not empty"
-            + "".join(f"; {note}" for note in cells.notes)
-        )
-    schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
-    # Constraints that hold may need columns with a missing value, or with finer bins.
-    holding = proposed_constraints(schema, cells.frame)
-    for name in {one.unknown for one in holding} - {""}:
-        guesses[name] = replace(guesses[name], column=guesses[name].column.model_copy(update={"missing": True}))
-    if bins is None and holding:
-        for name in {name for one in holding for name in one.columns}:
-            if isinstance(column := guesses[name].column, BinnedColumn):  # wide bins keep little of what it holds to
-                guesses[name] = replace(guesses[name], column=column.cut(FINEST))
-    schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
-    for name, hint in unlike(holdings_of(schema, parts)).items():
-        guesses[name] = replace(guesses[name], hints=(*guesses[name].hints, hint))
-    comments, rows, first = remarks(guesses, holding), len(cells.frame), next(iter(guesses))
-    comments[first] = [f"{counted(rows, 'row')}.{carried(guesses, rows)}", *comments.get(first, ())]
-    return cells, guesses, holding, schema.dumps(comments)
+    how: dict[str, Any] = {"decimal": options.get("decimal"), "text": cells.text, "notes": cells.said}
+    draft = draft_of(Schema, cells.frame, bins, label, keep, where=files[0], **how)
+    return cells, draft.hinted(unlike(holdings_of(draft.schema, parts)))
 
 
 def _together(files: Sequence[str], options: dict[str, Any], common: bool) -> tuple[Cells, dict[str, pd.DataFrame]]:
@@ -309,7 +284,7 @@ def review_command(
     """
     from fedsyn.front.cli.reviewing import review_in_terminal
     from fedsyn.table.schema import Schema
-    from fedsyn.table.schema.approval import How, people
+    from fedsyn.table.schema.approval import How, people, standing
     from fedsyn.table.schema.holdings import unlike
     from fedsyn.table.schema.review import approve as approved
     from fedsyn.table.schema.review import proposed_lines
@@ -329,13 +304,14 @@ def review_command(
         review_in_terminal(file, findings, few, rows)
         return
     names = list(approve or schema.unapproved)
+    unanswered = standing(schema.hints, names)
     text = approved(file.read_text(encoding="utf-8"), names, How(few, public, fold, private), findings, str(file))
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved
     rest = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
     say(wrapped(f"{file}: approved {counted(len(names), 'column')}; {rest}"))
-    for sentence in people(Schema.loads(text), rows):
+    for sentence in [*people(Schema.loads(text), rows), *unanswered]:
         say(wrapped(f"{plain(sentence)}."))
     if proposed_lines(text):
         say(wrapped("What was seen to hold is left in it as comments (#?): answer them in a terminal, or delete them."))

@@ -17,6 +17,7 @@ from fedsyn.output import counted
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, ColumnBase, IdentifierColumn
 from fedsyn.table.schema.encoding import Encoder
+from fedsyn.table.schema.frames import require_text_names
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import written
@@ -82,6 +83,7 @@ def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str,
     Raises:
         DataError: the table lacks a column of the schema.
     """
+    require_text_names(frame)
     schema.require_columns(frame.columns)
     # Of open columns nothing stands in the schema yet.
     columns = {name: column for name, column in schema.columns.items() if name not in schema.open}
@@ -115,7 +117,10 @@ def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
     others = _others(len(series) - len(known) - unread, unread)
     if not len(known):
         return Finding(shown=f"no value{others}")
-    low, middle, high = (column.bound(number) for number in (known.min(), np.sort(known)[len(known) // 2], known.max()))
+    finite = np.sort(known[np.isfinite(known)])
+    if not len(finite):
+        return Finding(shown=f"no finite value{others}")
+    low, middle, high = (column.bound(number) for number in finite[[0, len(finite) // 2, -1]])
     return Finding(shown=f"from {low} to {high}, half of them up to {middle}{others}")
 
 
@@ -238,11 +243,21 @@ def not_approved(left: Mapping[str, Sequence[str]]) -> str:
     )
 
 
+def standing(hints: Mapping[str, Sequence[str]], names: Collection[str]) -> list[str]:
+    """Returns sentences with the hints on columns approved as they stand."""
+    return [f"{name} is approved as it stands; {hint}" for name in names for hint in hints.get(name, ())]
+
+
 _WORDS = {
     "kind": "its kind",
     "bounds": "its bounds and bins",
     "bins": "its bins",
     "categories": "its categories",
+    "atoms": "values that have a bin of their own",
+    "values": "its values",
+    "multiple_of": "what its values are multiples of",
+    "missing_codes": "its codes for missing values",
+    "censored": "its limits",
     "missing": "whether values are missing",
 }
 
@@ -264,6 +279,8 @@ def approved_columns(
     """
     data, columns = schema.to_dict()["columns"], schema.every_column
     for name in names:
+        if not isinstance(name, str):
+            raise SchemaError(f"{where}: a column's name is text, found {type(name).__name__}")
         if name not in columns:
             raise SchemaError(f"{where} has no column '{name}'{nearest(name, columns)}")
     return {name: _approved(columns[name], data[name], (results or {}).get(name), how, name, where) for name in names}
@@ -305,13 +322,14 @@ def _private(data: dict[str, Any]) -> dict[str, Any]:
 
     The run is to find them, so they are not in the schema.
     """
-    out = ("lower", "upper", "bins", "bounds", "categories", "other", "groups", "ordered", "unordered", "width")
+    ordered = ("lower", "upper", "bins", "bounds", "atoms", "values")
+    out = (*ordered, "categories", "other", "unlisted", "groups", "ordered", "unordered", "width")
     rest = {key: value for key, value in data.items() if key not in out}
     if "categories" in data:
         return {**rest, "categories": PRIVATE, "drafted": _without(data, "categories", "rare")}
     if data["kind"] == "boolean" or data["kind"] in ASIDE:
         return data  # there is nothing to find
-    return {**rest, "bounds": PRIVATE, "drafted": _without(data, "bounds", "bins")}
+    return {**rest, "bounds": PRIVATE, "drafted": _without(data, "bounds", "bins", "atoms", "values")}
 
 
 def _without(data: Mapping[str, Any], *marks: str) -> list[str]:
@@ -324,6 +342,6 @@ def _folded(data: dict[str, Any], rare: tuple[Any, ...], where: str, name: str) 
     if not left:
         raise SchemaError(f"{where}: every category of '{name}' is held by few rows: set its kind to drop")
     if data.get("other") in rare or data.get("other") is False:
-        data = {**data, "other": True}
+        data = {key: value for key, value in data.items() if key != "unlisted"} | {"other": True}
     placeless = [value for value in data.get("unordered", ()) if value in left]
     return {**data, "categories": left} | ({"unordered": placeless} if "unordered" in data else {})

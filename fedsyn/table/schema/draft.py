@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import math
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fedsyn import yamlio
-from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.lazy import pa, pd
+from fedsyn.output import counted
 from fedsyn.table.schema import vocabulary
-from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, NumericColumn
+from fedsyn.table.schema.binned import LARGEST_INTEGER, MOMENTS, NUMBERS, BinnedColumn, NumericColumn
 from fedsyn.table.schema.column_base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
-from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn, column_dict
+from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn
+from fedsyn.table.schema.draft_request import checked_names
 from fedsyn.table.schema.drafted_bins import FINEST, resolved
+from fedsyn.table.schema.drafted_values import counted_numbers, far_codes
 from fedsyn.table.schema.ordered import (
     DateColumn,
     DatetimeColumn,
@@ -34,14 +37,21 @@ from fedsyn.table.schema.ordered import (
     TimeColumn,
 )
 from fedsyn.table.schema.profile import Profile
-from fedsyn.table.schema.values import MISSING_TEXT, mostly_numbers
-from fedsyn.table.schema.written import Written, outward, outward_days, places_of, span_of, written_numbers
+from fedsyn.table.schema.values import MISSING_TEXT, is_missing, mostly_numbers
+from fedsyn.table.schema.written import (
+    Written,
+    bounds_of_days,
+    measured,
+    moments,
+    outward,
+    places_of,
+    span_of,
+    written_numbers,
+)
 
 # A column lists at most so many values; of a longer list, those that enough rows hold.
 MOST_CATEGORIES = 500
 LONG_LIST = 100
-# What a run allows, too.
-MOST_BINS = 65535
 # An integer label with at most this many different values is a class, not a quantity.
 _MOST_CLASSES = 20
 
@@ -132,13 +142,15 @@ def text_guess(profile: Profile, options: GuessOptions, stored: str | None) -> G
 
     It also proposes the column's public-looking values. `stored` is the dtype that is to come back.
     """
+    keys: dict[str, Any] = {"stored": stored} if stored else {}
     if not profile.values:
+        if options.keep:
+            return _listed(profile, CategoricalColumn, keys, "no row has a value", options)
         return set_aside(profile, DropColumn, "no row has a value", stored)
     if not options.keep:
         aside = _aside(profile, stored)
         if aside is not None:
             return aside
-    keys: dict[str, Any] = {"stored": stored} if stored else {}
     guess = _rolled_up(profile, options, keys) or _more_than_text(profile, options, keys)
     if guess is not None:
         return guess if isinstance(guess.column, BinnedColumn) else replace(guess, hints=vocabulary.text_hints(profile))
@@ -148,31 +160,81 @@ def text_guess(profile: Profile, options: GuessOptions, stored: str | None) -> G
         if guess is not None and not isinstance(guess.column, CategoricalColumn):
             marks = ", ".join(f"'{word}'" for word in words)
             return replace(guess, why=f"{guess.why}; {marks} taken for missing", missing_values=words)
-    mostly, hint = "", tuple[str, ...]()
-    if mostly_numbers(profile.tried.to_pylist()):
-        mostly, hint = "; mostly numbers", _as_numbers(profile, options)
+    among = None if options.is_label else _among_words(profile, options, keys)
+    if among is not None:
+        return among
     if not options.keep and vocabulary.nearly_unique(profile):
-        why = vocabulary.shown_share(profile) + mostly
-        guess = set_aside(profile, IdentifierColumn, why, stored, measured=bool(mostly))
-        return replace(guess, hints=guess.hints or hint or vocabulary.text_hints(profile, listed=False))
+        mostly = mostly_numbers(profile.tried.to_pylist())
+        guess = set_aside(profile, IdentifierColumn, vocabulary.shown_share(profile), stored, measured=mostly)
+        return replace(guess, hints=guess.hints or vocabulary.text_hints(profile, listed=False))
     guess = proposed(profile, CategoricalColumn, Reading({}, "text"), options, keys)
-    return replace(guess, why=guess.why + mostly, hints=hint or vocabulary.text_hints(profile))
+    return replace(guess, hints=vocabulary.text_hints(profile))
 
 
-def _as_numbers(profile: Profile, options: GuessOptions) -> tuple[str, ...]:
-    """Returns a hint on numbers among a few words.
+def _among_words(profile: Profile, options: GuessOptions, keys: dict[str, Any]) -> Guess | None:
+    """Proposes numbers or dates among a few words.
 
-    Some words, such as `<0,5`, then are missing, and the rest reads as numbers. Empty if nothing reads it.
+    The words are limits, such as <0.5, and codes for missing values, such as refused.
+
+    Words that many rows hold are listed. Others are not, and have a code for what the column does not list. None unless
+    the rest is read, and is four of five different texts or more.
     """
-    rows = zip(profile.texts.to_pylist(), profile.counts.tolist(), strict=True)
-    words = {text: count for text, count in rows if not mostly_numbers([text])}
-    guess = _more_than_text(profile.without(words), options, {}) if len(words) <= _MOST_CLASSES else None
-    if guess is None or not isinstance(guess.column, BinnedColumn):
-        return ()
-    column = yamlio.in_one_line(column_dict(guess.column.model_copy(update={"drafted": ()})))
-    often = yamlio.in_one_line([text for text, count in words.items() if count >= vocabulary.FEW_ROWS])
-    rest = "" if all(count >= vocabulary.FEW_ROWS for count in words.values()) else ", with the other words there"
-    return (f"numbers, and words that can be missing values? Then {column} and missing_values: {often}{rest}",)
+    rows = dict(zip(profile.texts.to_pylist(), profile.counts.tolist(), strict=True))
+    for digits in (False, True):  # a word is no number; or, beside dates, has no digit
+        words = {
+            text: n for text, n in rows.items() if not (re.search(r"\d", text) if digits else mostly_numbers([text]))
+        }
+        if not 0 < len(words) <= min(_MOST_CLASSES, profile.values // 5):
+            continue
+        guess = _more_than_text(profile.without(words), options, keys)
+        if guess is None or not isinstance(guess.column, BinnedColumn):
+            continue
+        often = sorted(text for text, count in words.items() if count >= vocabulary.FEW_ROWS)
+        limits = [text for text in often if vocabulary.is_limit(text)]
+        found = {"missing_codes": tuple(w for w in often if w not in limits), "censored": tuple(limits)}
+        found = {key: listed for key, listed in found.items() if listed}
+        left, held = len(words) - len(often), sum(count for count in words.values() if count < vocabulary.FEW_ROWS)
+        column = guess.column.model_copy(
+            update={**found, "missing": profile.missing > 0, "unlisted": left > 0}
+            | {"drafted": (*guess.column.drafted, *found)}
+        )
+        hint = f"{counted(left, 'word')} in {counted(held, 'row')} {'is' if left == 1 else 'are'} no number or date"
+        hints = (
+            (f"{hint}, too rare to be listed: a code of its own counts such cells, and no table has them",)
+            if left
+            else ()
+        )
+        parts = [counted(len(limits), "limit")] if limits else []
+        parts += [counted(len(often) - len(limits), "code") + " for missing"] if len(often) > len(limits) else []
+        why = "; ".join([guess.why, *parts])
+        return replace(guess, column=column, why=why, hints=hints, missing=profile.missing / max(1, profile.rows))
+    return None
+
+
+def _with_codes(series: pd.Series, guess: Guess, options: GuessOptions) -> Guess:
+    """Returns a guess with codes for missing values (`far_codes`).
+
+    Its bounds reach none of them.
+    """
+    column = guess.column
+    if not isinstance(column, BinnedColumn) or column.scale[0] not in (NUMBERS, MOMENTS):
+        return guess
+    numbers, counts = counted_numbers(column, series, MISSING_TEXT.union(guess.missing_values))
+    known = [column.parse(word) for word in vocabulary.sentinels(dates=column.scale[0] == MOMENTS)]
+    codes = far_codes(numbers, counts, [number for number in known if number is not None])
+    if not codes:
+        return guess
+    labels = series.drop_duplicates()
+    parsed, _ = column.parse_all([None if is_missing(label) else label for label in labels.tolist()], MISSING_TEXT)
+    rest = _plain_guess(series[~series.isin(labels[np.isin(parsed, codes)])], options)
+    if not isinstance(rest.column, BinnedColumn) or type(rest.column) is not type(column):
+        return guess
+    numeric = column.scale[0] == NUMBERS
+    words = [int(column.bound(code)) if numeric else column.texts(np.array([code]))[0] for code in codes]
+    update = {"missing_codes": (*column.missing_codes, *words), "missing": column.missing}
+    update["drafted"] = (*(mark for mark in rest.column.drafted if mark != "missing_codes"), "missing_codes")
+    why = f"{rest.why}; {counted(len(codes), 'code')} for missing"
+    return replace(guess, column=rest.column.model_copy(update=update), why=why)
 
 
 def _rolled_up(profile: Profile, options: GuessOptions, keys: dict[str, Any]) -> Guess | None:
@@ -207,11 +269,13 @@ def _more_than_text(profile: Profile, options: GuessOptions, keys: dict[str, Any
     """
     if not profile.values:
         return None
-    for kind in KINDS.values():
+    # Digits with a leading zero are a code, unless they are days such as 01052024.
+    first = (DateColumn,) if profile.any_matches(r"^0\d{7}$") else ()
+    for kind in (*first, *KINDS.values()):
         reading = kind.reading(profile)
         if reading is not None and _reads(guess := proposed(profile, kind, reading, options, keys), profile):
             return guess
-    numbers = written_numbers(profile, options.decimal)
+    numbers = written_numbers(profile, options.decimal, any_size=options.keep)
     if numbers is not None and _reads(guess := quantity(profile, numbers, options, keys), profile):
         return guess
     return None
@@ -288,8 +352,10 @@ def _listed(
     keys = {**keys, "categories": tuple(listed) or (other,)}
     if options.is_label and listed:
         keys |= {"other": False}
-    elif not named:
+    elif not named and (cutoff < profile.values or not listed):
         keys |= {"other": other}
+    elif not named:  # all are listed: what other rows hold beyond them is counted, and in no table
+        keys |= {"other": False, "unlisted": True}
     folded = (profile.values - cutoff, int(profile.counts[cutoff:].sum()))
     rare = int(np.count_nonzero(profile.counts[:cutoff] < vocabulary.FEW_ROWS))
     guess = made(profile, kind, keys, why, "categories", rare)
@@ -303,7 +369,9 @@ def quantity(profile: Profile, numbers: Written, options: GuessOptions, keys: Ma
         classes = tuple(sorted(int(text) for text in profile.texts.to_pylist()))
         if len(set(classes)) == len(classes):
             return made(profile, CategoricalColumn, {**keys, "categories": classes}, "classes", "categories")
-    low, high = outward(numbers.low, numbers.high, numbers.places if numbers.places is not None else 12)
+    low, high = outward(numbers.low, numbers.high, numbers.places)
+    if whole:  # rounded outward, they may pass what is exact
+        low, high = max(low, -float(LARGEST_INTEGER)), min(high, float(LARGEST_INTEGER))
     shared: dict[str, Any] = {**numbers.keys, "lower": low, "upper": high, "bins": options.bins, **keys}
     if numbers.places is None:
         if numbers.keys:
@@ -332,17 +400,17 @@ def typed_guess(series: pd.Series, options: GuessOptions) -> Guess | None:
     if pd.api.types.is_complex_dtype(dtype) or types & {list, dict, set, np.ndarray, bytes}:
         what = "lists, records or bytes" if types else "complex numbers"
         return Guess(DropColumn(drafted=("kind",), stored=str(dtype)), 0, 0.0, f"{what}, of which no kind is")
-    profile = _counted(series)
     kind: type[TemporalColumn] = DateColumn
-    if not profile.values:
-        return None if dtype.kind == "O" else set_aside(profile, DropColumn, "no row has a value", str(dtype))
+    if not len(present):
+        return text_guess(Profile.of(series), options, str(dtype))
     if pd.api.types.is_numeric_dtype(dtype) or (types and types <= {int, float}):
-        return _numbers(pd.to_numeric(series), options, keys)
+        return _numbers(pd.to_numeric(series), options)
     if types == {dt.date}:
         keys = keys if isinstance(dtype, pd.ArrowDtype) else {"stored": "date32[day]"}
-        reading = Reading(_days(min(present), max(present)), "dates")
+        reading = Reading(bounds_of_days(min(present), max(present)), "dates")
     elif pd.api.types.is_datetime64_any_dtype(dtype):
-        kind, reading = _moments(present)
+        at_midnight, reading = moments(present)
+        kind = DateColumn if at_midnight else DatetimeColumn
     elif pd.api.types.is_timedelta64_dtype(dtype):
         kind, reading = DurationColumn, span_of(present, {})
     elif types == {dt.time}:
@@ -352,10 +420,10 @@ def typed_guess(series: pd.Series, options: GuessOptions) -> Guess | None:
     elif types == {decimal.Decimal}:
         places = max(0, *(-int(value.as_tuple().exponent) for value in present.unique().tolist()))
         notation = Written({}, places, float(present.min()), float(present.max()), "decimals")
-        return quantity(profile, notation, options, {"stored": f"decimal128(38, {places})"})
+        return quantity(_counted(series), notation, options, {"stored": f"decimal128(38, {places})"})
     else:
         return None
-    return proposed(profile, kind, reading, options, keys)
+    return proposed(_counted(series), kind, reading, options, keys)
 
 
 def _counted(series: pd.Series) -> Profile:
@@ -383,7 +451,7 @@ def _category(series: pd.Series, options: GuessOptions, keys: dict[str, Any]) ->
         if why is not None:
             return set_aside(profile, IdentifierColumn, why, str(series.dtype))
     values = series.cat.categories.tolist()
-    plain = all(isinstance(value, bool | int | float | str) for value in values)
+    plain = all(isinstance(v, bool | int | str) or (isinstance(v, float) and math.isfinite(v)) for v in values)
     keys |= {"categories": tuple(values if plain else map(str, values)), "other": False}
     keys |= {"ordered": True} if series.cat.ordered else {}
     why = f"dtype category{', ordered' if series.cat.ordered else ''}"
@@ -391,57 +459,24 @@ def _category(series: pd.Series, options: GuessOptions, keys: dict[str, Any]) ->
     return made(profile, CategoricalColumn, keys, why, "categories", rare)
 
 
-def _numbers(series: pd.Series, options: GuessOptions, keys: dict[str, Any]) -> Guess:
+def _numbers(series: pd.Series, options: GuessOptions) -> Guess:
+    """Guesses for plain numbers of a frame, as for their text.
+
+    Whole numbers may be dates, codes and identifiers, so they are looked at as text. Others are written as Python
+    writes them: with an exponent where they are below 1e-4 or from 1e16 on.
+    """
+    stored = str(series.dtype) if options.stored else None
     numbers: np.ndarray = series.to_numpy(dtype=np.float64, na_value=np.nan)
     present = numbers[np.isfinite(numbers)]
-    integers = pd.api.types.is_integer_dtype(series.dtype)
-    profile = Profile.of(series) if integers else _counted(series)
-    if not present.size:
-        return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
-    exact = bool(np.abs(present).max() <= 2**53)
-    whole = exact and bool(np.all(present == np.floor(present)))
-    if not options.keep and integers:
-        why = vocabulary.personal_by_name(profile) or vocabulary.numbers_the_rows(profile)
-        if why is not None:
-            return set_aside(profile, IdentifierColumn, why, str(series.dtype))
-    places = 0 if whole else places_of(present) if exact else None
-    notation = Written({}, places, float(present.min()), float(present.max()), f"dtype {series.dtype}")
-    if options.is_label and whole:
-        profile = Profile.of(series.astype("Int64"))
-    return quantity(profile, notation, options, keys)
-
-
-def _moments(present: pd.Series) -> tuple[type[DateColumn] | type[DatetimeColumn], Reading]:
-    """The kind of a column of moments, and how it reads them."""
-    zone, bounds = present.dt.tz, _days(present.min().date(), present.max().date())
-    if zone is None and bool((present == present.dt.normalize()).all()):
-        return DateColumn, Reading(bounds, f"dtype {present.dtype}, always midnight")
-    step = next(step for step, unit in _STEPS if unit is None or bool((present == present.dt.floor(unit)).all()))
-    keys = {"lower": f"{bounds['lower']}T00:00:00", "upper": f"{bounds['upper']}T23:59:59"}
-    keys |= {"zone": _zone(zone)} if zone is not None else {}
-    keys |= {"step": step} if step != "second" else {}
-    return DatetimeColumn, Reading(keys, f"dtype {present.dtype}")
-
-
-def _zone(zone: Any) -> str:
-    """Returns the name of a zone.
-
-    It is UTC for a zone without a name, such as +02:00. The dtype comes back all the same.
-    """
-    import zoneinfo
-
-    try:
-        return zoneinfo.ZoneInfo(str(zone)).key
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return "UTC"
-
-
-def _days(first: dt.date, last: dt.date) -> dict[str, Any]:
-    lower, upper = outward_days(first, last)
-    return {"lower": str(lower), "upper": str(upper)}
-
-
-_STEPS = (("minute", "min"), ("second", "s"), ("millisecond", "ms"), ("microsecond", None))
+    few = not present.size or np.abs(present).max() <= LARGEST_INTEGER  # every float beyond is whole
+    if pd.api.types.is_integer_dtype(series.dtype) or (few and (present == np.floor(present)).all()):
+        return text_guess(Profile.of(series), options, stored)
+    profile, sizes = _counted(series), np.abs(present[present != 0])
+    if not options.keep and (why := vocabulary.personal_by_name(profile)) is not None:
+        return set_aside(profile, IdentifierColumn, why, stored)
+    plain = sizes.min() >= 1e-4 and sizes.max() < 1e16
+    notation = measured(float(present.min()), float(present.max()), places_of(present) if plain else None)
+    return quantity(profile, notation, options, {"stored": stored} if stored else {})
 
 
 def draft_columns(
@@ -473,31 +508,17 @@ def draft_columns(
         ConfigError: `bins` out of range, or a name in `keep` that is none of a column.
         DataError: no rows or columns, doubled column names, or `label` is not a column.
     """
-    if bins is not None and type(bins) is not int:
-        raise ConfigError(f"bins must be a whole number, found {type(bins).__name__}")
-    names = [str(name) for name in frame.columns]
-    if len(frame) == 0 or not names:
-        raise DataError("cannot draft a schema: the table has no rows or no columns")
-    if len(set(names)) != len(names):
-        doubled = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"cannot draft a schema: more than one column is named '{doubled}'")
-    if label is not None and label not in names:
-        raise DataError(f"the table has no column '{label}'{nearest(label, names)}")
-    if bins is not None and not 1 <= bins <= MOST_BINS:
-        raise ConfigError(f"bins must lie between 1 and {MOST_BINS}; got {bins}")
-    for name in keep:
-        if name not in names:
-            raise ConfigError(f"keep: the table has no column '{name}'{nearest(name, names)}")
+    names = checked_names(frame, bins, label, keep)
     guesses = {}
     for j, name in enumerate(names):
         is_label = name == label
         options = GuessOptions(bins or FINEST, is_label, is_label or name in keep, decimal, stored=not text)
         guesses[name] = _guess(frame.iloc[:, j].rename(name), options)
     guesses |= _in_thousands(guesses, frame, options)
-    if bins is None:
-        words = MISSING_TEXT.union(*(guess.missing_values for guess in guesses.values()))
-        for name, column in resolved({n: guess.column for n, guess in guesses.items()}, frame, words).items():
-            guesses[name] = replace(guesses[name], column=column)
+    words = MISSING_TEXT.union(*(guess.missing_values for guess in guesses.values()))
+    for name, column in resolved({n: guess.column for n, guess in guesses.items()}, frame, words, bins).items():
+        hints = _hints_on_numbers(column, frame[name], words) if isinstance(column, BinnedColumn) else ()
+        guesses[name] = replace(guesses[name], column=column, hints=(*guesses[name].hints, *hints))
     quantities = (DecimalColumn, NumericColumn)
     bounds = {n: (g.column.lower, g.column.upper) for n, g in guesses.items() if isinstance(g.column, quantities)}
     for name, hint in vocabulary.places_on_earth(bounds).items():
@@ -543,6 +564,10 @@ def _of_persons(series: pd.Series, guess: Guess) -> str | None:
 
 
 def _guess(series: pd.Series, options: GuessOptions) -> Guess:
+    return _with_codes(series, _plain_guess(series, options), options)
+
+
+def _plain_guess(series: pd.Series, options: GuessOptions) -> Guess:
     stored = str(series.dtype) if options.stored else None
     guess = typed_guess(series, options) or text_guess(Profile.of(series), options, stored)
     modelled = not isinstance(guess.column, AsideColumn)
@@ -550,11 +575,16 @@ def _guess(series: pd.Series, options: GuessOptions) -> Guess:
         why = "one value in every row: there is nothing to learn"
         return replace(guess, column=DropColumn(drafted=("kind",), stored=stored), why=why, rare=0, hints=())
     if modelled and (hint := _of_persons(series, guess)):
-        guess = replace(guess, hints=(*guess.hints, hint))
-    if isinstance(guess.column, BinnedColumn) and guess.column.scale[0] == NUMBERS:
-        rows = series.value_counts()
-        numbers = pd.to_numeric(pd.Series(rows.index), errors="coerce")
-        hint = vocabulary.sentinel(numbers, rows, text=not pd.api.types.is_numeric_dtype(series.dtype))
-        hint = hint or vocabulary.codes_apart(numbers, rows)
-        return replace(guess, hints=(*guess.hints, hint)) if hint else guess
+        return replace(guess, hints=(*guess.hints, hint))
     return guess
+
+
+def _hints_on_numbers(column: BinnedColumn, series: pd.Series, missing: frozenset[str]) -> tuple[str, ...]:
+    """Returns hints on a column of numbers."""
+    if column.scale[0] != NUMBERS:
+        return ()
+    numbers, counts = counted_numbers(column, series, missing)
+    values = [float(column.bound(number)) for number in numbers.tolist()] if len(numbers) else []
+    hint = vocabulary.sentinel(values, counts) if values else None
+    hint = hint or (vocabulary.codes_apart(values, counts) if values and not column.values else None)
+    return (hint,) if hint else ()

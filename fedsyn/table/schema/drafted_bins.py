@@ -25,18 +25,28 @@ The rows are read for all of this, so the bins are drafted as the bounds are, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product
-from math import floor, log10, pi, sqrt
+from collections.abc import Iterable, Iterator, Mapping
+from math import floor, inf, log10, pi, sqrt
 
 import numpy as np
 
 from fedsyn.domain import Floats
-from fedsyn.errors import DataError
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.column_base import AsideColumn, ColumnBase
-from fedsyn.table.schema.encoding import Encoder
+from fedsyn.table.schema.drafted_values import (
+    KEPT_SPREAD,
+    Counts,
+    between_atoms,
+    counted_numbers,
+    in_steps,
+    listed,
+    room,
+    spikes,
+    with_atoms,
+    written_in_months,
+)
+from fedsyn.table.schema.inside import Inside
 
 #: Most bins, those of a column that says nothing; and smaller numbers to compare, a root of 2 apart.
 FINEST, _FEWER = 32, (4, 6, 8, 11, 16, 23)
@@ -44,77 +54,223 @@ FINEST, _FEWER = 32, (4, 6, 8, 11, 16, 23)
 EPSILON, DELTA = 1.0, 1e-6
 #: First digits of round numbers, and how many decades of them, from the largest down. Some may lie below all values:
 #: noise in them is nearer to most rows than noise in the tail. Without these, standard deviations came out larger.
-_DIGITS, _DECADES = ((1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)), range(2, 7)
+_DIGITS, _DECADES = ((1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)), range(6, 1, -1)
 #: Round numbers are looked at where half of the rows lie so near to 0, as a share of the larger bound.
 _NEAR = 0.1
 _TENTH = 0.2  # of the rows, as an L1 distance
-_ROWS = 20_000  # that are read, evenly spaced
+_ROWS = 20_000  # that are compared, evenly spaced
+_TIMES = (1.0, 4.0)  # the noise of a bin, below which it may join its neighbour
+_POINTS = 16  # of each bin, to see how its values are spread
 _CHANCE = sqrt(2.0 / pi)  # mean distance from 0 of a normal number
 
 
-def resolved(columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: frozenset[str]) -> dict[str, ColumnBase]:
-    """Returns drafted columns with the bins that their rows carry.
+def resolved(
+    columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: frozenset[str], bins: int | None = None
+) -> dict[str, ColumnBase]:
+    """Returns drafted ordered columns as their rows carry them.
 
-    They are the ordered columns of a table, with the bins that its rows carry at `EPSILON`.
+    They have the bins, atoms, values and steps that the rows carry at `EPSILON`.
+
+    With `bins` that many stay, and values are not listed.
     """
     from fedsyn.privacy.budget import PrivacyBudget  # with SciPy, which only a draft needs here
 
     modelled = sum(not isinstance(column, AsideColumn) for column in columns.values())
     noise = _CHANCE * sqrt(2.0 * modelled) / PrivacyBudget(EPSILON, DELTA).mu / len(frame)
-    some, binned = frame.iloc[:: -(-len(frame) // _ROWS)], dict[str, ColumnBase]()
+    binned = dict[str, ColumnBase]()
     for at, (name, column) in enumerate(columns.items()):
         if isinstance(column, BinnedColumn):
-            block = some.iloc[:, [at]].set_axis([name], axis=1)
-            try:
-                numbers = Encoder({name: column}, missing, np.int64, keep=(name,)).block(block).own.numbers[name]
-            except DataError:  # dates among numbers; `fedsyn schema check` says so
-                continue
-            binned[name] = _resolved(column, np.sort(numbers[~np.isnan(numbers)]), noise)
+            distinct, counts = counted_numbers(column, frame.iloc[:, at], missing)
+            binned[name] = _resolved(column, distinct, counts, len(frame), noise, bins)
     return binned
 
 
-def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColumn:
+def _resolved(
+    column: BinnedColumn, numbers: Floats, counts: Counts, rows: int, noise: float, bins: int | None
+) -> BinnedColumn:
+    """Returns a column as its rows carry it.
+
+    It is cut in bins and atoms, or lists its few values.
+
+    Bins are those of the least error of the numbers that are no atoms, and atoms are those that bins would smear, so
+    both are looked for in turn. What is listed or not has the smaller error in the numbers themselves.
+
+    Args:
+        column: as drafted, in its steps.
+        numbers: (k,) different ones, ascending, and `counts` of each.
+        rows: of the table.
+        noise: of one bin, an L1 distance as a share of the rows.
+        bins: a number of bins that somebody asked for, or None.
+    """
+    if not len(numbers):
+        return column
+    few = listed(column, numbers, counts) if bins is None and len(numbers) <= FINEST else None
+    few_error = inf if few is None else _exact_error(few, numbers, counts, noise)
+    unstepped, column = column, in_steps(column, numbers)
+    numbers = numbers * float(unstepped.scale[1] / column.scale[1])
+    finest = _in_months(column, 0.0)[0] if bins is None and written_in_months(column) else column.cut(bins or FINEST)
+    atoms = spikes(finest, numbers, counts, rows, noise)
+    while True:
+        rest, plain = ~np.isin(numbers, atoms), between_atoms(column, numbers, atoms)
+        share = max(1, int(counts[rest].sum())) / rows
+        cut = plain.cut(bins) if bins else _binned(plain, numbers[rest], counts[rest], noise / share)
+        chosen = with_atoms(cut, atoms)
+        heavy = spikes(chosen, numbers, counts, rows, noise)
+        if not len(heavy):
+            break
+        atoms = np.union1d(atoms, heavy)
+    return chosen if few is None or _exact_error(chosen, numbers, counts, noise) < few_error else few
+
+
+def _exact_error(column: BinnedColumn, numbers: Floats, counts: Counts, noise: float) -> float:
+    """Returns the L1 distance of the shares of single numbers.
+
+    The shares are those of the rows, and as a run would have them.
+    """
+    codes, shares = column.codes_of(numbers), counts / counts.sum()
+    held = np.bincount(codes, shares, minlength=column.size)
+    drawn = held[codes] / room(column)[codes]
+    missed = max(0.0, 1.0 - float(drawn.sum())) if column.whole else 1.0  # drawn between the numbers that there are
+    return float(np.abs(drawn - shares).sum() + missed + noise * np.sqrt(held).sum() ** 2)
+
+
+def _binned(column: BinnedColumn, numbers: Floats, counts: Counts, noise: float) -> BinnedColumn:
     """Returns the column in the bins of the least error.
 
-    `noise` is that of one bin, an L1 distance.
+    `noise` is that of one bin, an L1 distance as a share of these numbers' rows.
     """
+    if len(numbers) < 2:
+        return column.cut(1)
+    some = np.repeat(numbers, counts)
+    values = some[:: -(-len(some) // _ROWS)]
     low, high = column.span
     steps = high - low + 1.0 if column.whole else 1e9
     # Fewer bins are whole numbers of steps wide, all alike.
-    counts = {round(steps / max(1, round(steps / count))) for count in _FEWER}
+    fewer = {round(steps / max(1, round(steps / count))) for count in _FEWER}
     least, most = sqrt(_TENTH / noise), min(steps, FINEST)
-    ways = [*(column.cut(count) for count in sorted(counts) if least <= count < most), column.cut(FINEST)]
+    ways = [*(column.cut(count) for count in sorted(fewer) if least <= count < most), column.cut(FINEST)]
     even = ways[-1].edges
+    mass = np.unique(np.r_[even[[0, -1]], np.quantile(values, np.arange(1, FINEST) / FINEST)])
+    errors = _Errors(values, noise)
+    ways = _in_months(column, least) if written_in_months(column) else ways
+    equal = min(ways, key=lambda way: sum(errors.of(way, even)[:2]))
+    width, hidden, scale = errors.of(equal, mass)
+    keeps = width <= hidden and scale <= KEPT_SPREAD  # noise hides more than width does, and is not far out
+    if steps <= FINEST or column.scale[0] != NUMBERS or keeps:
+        return equal
+    others = [*_in_round_numbers(column), *_at_quantiles(column, values, [c for c in _FEWER[1::2] if c >= least])]
+    others += [errors.merged(way, times) for way in others for times in _TIMES]
+    return min([equal, *others], key=lambda way: sum(errors.of(way, mass)))
 
-    def below(edges: Floats) -> Floats:
-        shares = np.searchsorted(values, edges) / max(1, len(values))
+
+def _in_months(column: BinnedColumn, least: float) -> list[BinnedColumn]:
+    """Returns a column of months in bins of whole months.
+
+    Each bin has as many. There are fewer and fewer bins, at most `FINEST`, the finest first.
+    """
+    lower, upper = (np.datetime64(str(bound)[:7], "M") for bound in (column.lower, column.upper))
+    months = int((upper - lower).astype(int)) + 1
+    ways = []
+    for width in sorted(
+        {-(-months // count) for count in (*_FEWER, FINEST) if count >= least} | {-(-months // FINEST)}
+    ):
+        starts = lower + np.arange(width, months, width)
+        ways.append(column.cut([column.lower, *(f"{start}-01" for start in starts.astype(str)), column.upper]))
+    return ways
+
+
+class _Errors:
+    """Errors of some numbers in bins, as a run would have them.
+
+    Args:
+        values: (n,) ascending.
+        noise: of one bin, an L1 distance.
+    """
+
+    def __init__(self, values: Floats, noise: float) -> None:
+        self.values, self.noise = values, noise
+        self.centre, self.scale = float(np.mean(values)), float(np.std(values)) or 1.0
+
+    def below(self, edges: Floats) -> Floats:
+        """Returns the share of the values below each edge.
+
+        The outer edges hold all.
+        """
+        shares = np.searchsorted(self.values, edges) / len(self.values)
         return np.asarray(np.r_[0.0, shares[1:-1], 1.0], np.float64)
 
-    def error(way: BinnedColumn, cells: Floats) -> float:
-        cumulative = below(way.edges)
-        drawn = np.diff(np.interp(cells, way.edges, cumulative))
-        free = max(0.0, 1.0 - len(way.edges[1:]) / len(drawn))
-        chance = _CHANCE * np.sqrt(drawn * free / max(1, len(values))).sum()
-        width = np.abs(drawn - np.diff(below(cells))).sum()
-        return float(sqrt(max(0.0, width**2 - chance**2)) + noise * np.sqrt(np.diff(cumulative)).sum() ** 2)
+    def of(self, way: BinnedColumn, cells: Floats) -> tuple[float, float, float]:
+        """Returns three errors of bins.
 
-    equal = min(ways, key=lambda way: error(way, even))
-    if not len(values) or steps <= FINEST or np.median(np.abs(values)) >= _NEAR * max(abs(low), abs(high)):
-        return equal
-
-    def spread(way: BinnedColumn) -> float:
-        """Returns the relative error of the standard deviation.
-
-        It says how far noise and even draws take the standard deviation from that of the values.
+        Two are L1 distances in some cells: that of the width of bins, less what chance puts there, and that of noise.
+        The third is the relative error of the standard deviation, by noise and by draws inside bins.
         """
-        shares, low_, high_ = np.diff(below(way.edges)), way.edges[:-1] - centre, way.edges[1:] - centre
-        noisy = _above_zero(shares, noise / _CHANCE)
-        mean, square = noisy @ (low_ + high_) / 2.0, noisy @ (low_**2 + low_ * high_ + high_**2) / 3.0
-        return abs(sqrt(max(0.0, float(square - mean**2))) / scale - 1.0)
+        cumulative, widths, rows = self.below(way.edges), np.diff(way.edges), len(self.values)
+        shares = np.diff(cumulative)
+        noisy = _above_zero(shares, self.noise / _CHANCE)
+        inside = Inside(way.edges, noisy * rows)
+        at = np.clip(np.searchsorted(way.edges, cells, side="right") - 1, 0, len(shares) - 1)
+        place = np.clip((cells - way.edges[at]) / widths[at], 0.0, 1.0)
+        drawn = np.diff(cumulative[at] + shares[at] * inside.share(at, place))
+        free = max(0.0, 1.0 - len(shares) / len(drawn))
+        chance = _CHANCE * np.sqrt(np.maximum(drawn, 0.0) * free / rows).sum()
+        width = sqrt(max(0.0, float(np.abs(drawn - np.diff(self.below(cells))).sum() ** 2 - chance**2)))
+        at = np.repeat(np.arange(len(noisy)), _POINTS)
+        places = inside.place(at, np.tile((np.arange(_POINTS) + 0.5) / _POINTS, len(noisy)))
+        numbers, weights = way.edges[at] + places * widths[at] - self.centre, noisy[at] / _POINTS
+        scale = sqrt(max(0.0, float(weights @ numbers**2 - (weights @ numbers) ** 2)))
+        return width, float(self.noise * np.sqrt(shares).sum() ** 2), abs(scale / self.scale - 1.0)
 
-    mass = np.unique(np.r_[even[[0, -1]], np.quantile(values, np.arange(1, FINEST) / FINEST)])
-    centre, scale = float(np.mean(values)), float(np.std(values)) or 1.0
-    return min([equal, *_in_round_numbers(column)], key=lambda way: error(way, mass) + spread(way))
+    def merged(self, way: BinnedColumn, times: float) -> BinnedColumn:
+        """Returns a column whose bins of few rows joined their neighbours.
+
+        They hold less than some times the noise.
+        """
+        shares, kept, held = np.diff(self.below(way.edges)), list[float](), 0.0
+        for share, edge in zip(shares.tolist(), way.edges[1:].tolist(), strict=True):
+            held += share
+            if held >= times * self.noise:
+                kept.append(edge)
+                held = 0.0
+        low, high = way.span
+        inner = kept[:-1] if kept else []
+        return way.cut([way.bound(edge) for edge in (low, *inner, high)])
+
+
+def _at_quantiles(column: BinnedColumn, values: Floats, counts: Iterable[int]) -> Iterator[BinnedColumn]:
+    """Yields a column of numbers in bins of about as many values.
+
+    Beyond them stand round ones.
+
+    An edge is the roundest number within a quarter of a bin of its quantile, so it is no row's own value but by chance.
+    """
+    low, high = column.span
+    for count in (*counts, FINEST):
+        at = np.unique(np.quantile(values, np.arange(count + 1) / count))
+        if len(at) < 3:
+            continue
+        gaps = np.minimum(np.diff(at)[:-1], np.diff(at)[1:])
+        units = 10.0 ** np.floor(np.log10(gaps / 2.0))
+        units = np.maximum(units, 1.0) if column.whole else units
+        inner = {float(f"{edge:.12g}") for edge in (np.rint(at[1:-1] / units) * units).tolist()}
+        first, last = min(inner), max(inner)
+        beyond = _round_beyond(last, high) + [-edge for edge in _round_beyond(-first, -low)]
+        edges = sorted(edge for edge in inner.union(beyond) if low < edge < high)
+        if 0 < len(edges) < FINEST:
+            yield column.cut([column.bound(edge) for edge in (low, *edges, high)])
+
+
+def _round_beyond(start: float, end: float) -> list[float]:
+    """Returns 1, 2, 5, 10, 20, ... between two positive numbers.
+
+    They begin at one and a half times the first.
+    """
+    if start <= 0.0 or end <= start:
+        return []
+    sizes = [
+        float(f"{digit}e{power}") for power in range(floor(log10(start)), floor(log10(end)) + 1) for digit in (1, 2, 5)
+    ]
+    return [size for size in sizes if 1.5 * start < size < end]
 
 
 def _above_zero(shares: Floats, sigma: float) -> Floats:
@@ -132,16 +288,18 @@ def _above_zero(shares: Floats, sigma: float) -> Floats:
 def _in_round_numbers(column: BinnedColumn) -> Iterator[BinnedColumn]:
     """Yields a column of numbers in bins with round edges.
 
-    The edges are 0, 10, 20, 50, ..., 5,000, and the column's bounds.
+    The edges are 0, 10, 20, 50, ..., 5,000, and the column's bounds; as many decades as there is room for.
     """
     low, high = column.span
-    reach = max(abs(column.bound(low)), abs(column.bound(high))) if column.scale[0] == NUMBERS else 0
+    reach = max(abs(column.bound(low)), abs(column.bound(high)))
     if not reach:
         return
     top = floor(log10(reach))
-    for digits, decades in product(_DIGITS, _DECADES):
-        sizes = [float(f"{digit}e{top - k}") for digit in digits for k in range(decades)]
-        edges = {column.number(edge) for size in sizes for edge in (-size, size)} | {column.number(0.0)}
-        inner = sorted(edge for edge in edges if low < edge < high and (edge.is_integer() or not column.whole))
-        if len(inner) < FINEST:
-            yield column.cut([column.bound(edge) for edge in (low, *inner, high)])
+    for digits in _DIGITS:
+        for decades in _DECADES:
+            sizes = [float(f"{digit}e{top - k}") for digit in digits for k in range(decades)]
+            edges = {column.number(edge) for size in sizes for edge in (-size, size)} | {column.number(0.0)}
+            inner = sorted(edge for edge in edges if low < edge < high and (edge.is_integer() or not column.whole))
+            if 0 < len(inner) < FINEST:
+                yield column.cut([column.bound(edge) for edge in (low, *inner, high)])
+                break

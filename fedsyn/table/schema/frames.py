@@ -54,6 +54,18 @@ def as_frame(table: AnyFrame) -> pd.DataFrame:
         raise DataError(f"{expected}; the Arrow stream of {type(table).__name__} is not a table") from None
 
 
+def require_text_names(frame: pd.DataFrame) -> None:
+    """Refuses a table with names of columns that are no text.
+
+    `read_csv(header=None)` gives such a table.
+
+    Raises:
+        DataError: one sentence, with what renames them.
+    """
+    if not all(isinstance(name, str) for name in frame.columns):
+        raise DataError("column names must be text: frame.columns = frame.columns.map(str)")
+
+
 def kind_of(table: Any) -> Kind:
     """Returns the library that a table came from.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -20,7 +21,7 @@ from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.notebook import Shown, View
 from fedsyn.output import plain
-from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, How, approved_columns, findings, not_approved
+from fedsyn.table.schema.approval import How, approved_columns, findings, not_approved, standing
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase
 from fedsyn.table.schema.columns import CategoricalColumn, Column, column_dict
@@ -30,6 +31,7 @@ from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.problems import describe
+from fedsyn.table.schema.remarks import Remarks, remarks_of, text_with
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.table.schema.shown import described, view_of
 from fedsyn.table.schema.spread import spread
@@ -80,6 +82,7 @@ class Schema(BaseModel, Shown):
     missing_values: tuple[str, ...] = ()
     approved: bool = False
     _odds: RowOdds | None = PrivateAttr(default=None)
+    _remarks: Remarks = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -162,7 +165,7 @@ class Schema(BaseModel, Shown):
             data = yamlio.loads(text, where)
         except ConfigError as error:
             raise SchemaError(str(error)) from None
-        return cls.from_dict(data, where)
+        return cls.from_dict(data, where).remarked(remarks_of(text))
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:
@@ -192,24 +195,17 @@ class Schema(BaseModel, Shown):
         data |= {"approved": True} if self.approved else {}
         return data
 
-    def dumps(self, remarks: Mapping[str, Sequence[str]] | None = None) -> str:
-        """Returns the schema as YAML text, with instructions above a draft.
+    def dumps(self) -> str:
+        """Returns the schema as YAML text.
 
-        Args:
-            remarks: column -> lines that stand above it, and "" -> at the end, as comments that begin with `#?`.
+        Above a draft stand instructions, and in it what it hints at, as comments that begin with `#?`. They tell of its
+        table's rows, so the text of a schema that a run accepts has none.
         """
-        data, comments = self.to_dict(), remarks or {}
-        if not comments:
-            return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(data)
-        lines = [*DRAFT_NOTE.splitlines(), "columns:"]
-        for name, column in data.pop("columns").items():
-            lines += [f"  {REMARK}{plain(line, keep='')}" for line in comments.get(name, ())]
-            lines += yamlio.dumps({"columns": {name: column}}).splitlines()[1:]
-        lines += yamlio.dumps(data).splitlines() if data else []
-        return "\n".join([*lines, *(f"{REMARK}{plain(line, keep='')}" for line in comments.get("", ()))]) + "\n"
+        return text_with(self.to_dict(), self._remarks) if self.unapproved else yamlio.dumps(self.to_dict())
 
     def __repr__(self) -> str:
-        return plain(f"Schema({described(self)})", keep="")
+        hints = [f"{name}: {hint}" for name, lines in self.hints.items() for hint in lines]
+        return "\n".join(plain(line, keep="") for line in (f"Schema({described(self)})", *hints))
 
     __str__ = __repr__
 
@@ -257,6 +253,20 @@ class Schema(BaseModel, Shown):
         return Schema.from_dict(data, "the schema that was found")
 
     @property
+    def hints(self) -> dict[str, tuple[str, ...]]:
+        """Column -> hints that nobody has answered, for the table's holder alone.
+
+        A draft has them. They stay in its file as comments; what answers them takes them out: `edited`, `approve`.
+        """
+        return {name: tuple(lines) for name, lines in self._remarks.items() if name and lines}
+
+    def remarked(self, remarks: Remarks, *, answered: Collection[str] = ()) -> Schema:
+        """Returns the schema with remarks, but none on answered columns."""
+        other = self.model_copy()
+        other._remarks = {name: tuple(lines) for name, lines in remarks.items() if name not in answered and lines}
+        return other
+
+    @property
     def drafted(self) -> dict[str, tuple[str, ...]]:
         """Facts read from the data, by column, where there are any."""
         return {name: column.drafted for name, column in self.every_column.items() if column.drafted}
@@ -297,9 +307,10 @@ class Schema(BaseModel, Shown):
         Raises:
             ConfigError, DataError: as `draft_columns`. SchemaError: every column is set aside.
         """
-        from fedsyn.table.schema.draft import draft_columns, drafted_schema
+        from fedsyn.table.schema.drafting import drafted
 
-        return cls.from_dict(drafted_schema(draft_columns(as_frame(frame), bins, label, keep, **how), label))
+        schema: Schema = drafted(cls, as_frame(frame), bins, label, keep, **how).schema
+        return schema
 
     def edited(self, **columns: dict[str, Any]) -> Schema:
         """Returns the schema with other settings, such as `age={"lower": 0}`.
@@ -323,11 +334,15 @@ class Schema(BaseModel, Shown):
                     bounds = {key: settings.get(key, getattr(column, key)) for key in ("lower", "upper")}
                     new |= {**bounds, "bins": column.bins_between(**bounds)}
             known = {mark for key, marks in _ANSWERS.items() if key in settings for mark in marks}
+            if {"lower", "upper", "bins", "bounds"} & settings.keys() and not settings.get("values"):
+                new, known = {key: value for key, value in new.items() if key != "values"}, known | {"values"}
+            if settings.get("other", False) is not False:  # which takes what is not listed
+                new = {key: value for key, value in new.items() if key != "unlisted" or key in settings}
             left = {"bounds": "bins"} if "bins" not in settings else {}
             marks = [left.get(mark, mark) if mark in known else mark for mark in new.get("drafted", ())]
             new["drafted"] = [mark for mark in marks if mark not in known]
             data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}
-        return Schema.from_dict(data)
+        return Schema.from_dict(data).remarked(self._remarks, answered=columns)
 
     def approve(self, *names: str, frame: AnyFrame | None = None, **how: Any) -> Schema:
         """Returns the schema with some columns approved as public.
@@ -337,13 +352,18 @@ class Schema(BaseModel, Shown):
             frame: the table, to count who holds a category; without it, what the draft marked as rare counts.
             how: see `How`: few, public, fold, private.
 
+        Hints on the approved columns are answered by it; a warning repeats them once.
+
         Raises:
             SchemaError: no such column, or few rows hold a category and nobody said why it is public.
         """
         data, request = self.to_dict(), How(**how)
         table_findings = None if frame is None else findings(self, as_frame(frame), request.few)
-        data["columns"] |= approved_columns(self, names or tuple(self.unapproved), table_findings, request)
-        return Schema.from_dict(data)
+        names = names or tuple(self.unapproved)
+        data["columns"] |= approved_columns(self, names, table_findings, request)
+        for sentence in standing(self.hints, names):
+            warnings.warn(sentence, stacklevel=2)
+        return Schema.from_dict(data).remarked(self._remarks, answered=names)
 
     def adjusted(self, bins: int | None = None, label: str | None = None) -> Schema:
         """The schema with a run's `data.bins` and `data.label`, where it sets them.
@@ -361,7 +381,7 @@ class Schema(BaseModel, Shown):
             equal = isinstance(column, BinnedColumn) and isinstance(column.bins, int) and not column.values
             if bins is not None and equal:
                 data["columns"][name]["bins"] = with_bins(bins, self.open.get(name))
-        return self if bins is None and label is None else Schema.from_dict(data)
+        return self if bins is None and label is None else Schema.from_dict(data).remarked(self._remarks)
 
     @cached_property
     def compiled(self) -> CompiledRules:
@@ -562,4 +582,5 @@ _ANSWERS = {
     "bins": ("bins",),
     "categories": ("categories", "rare"),
     "missing": ("missing",),
+    **{key: (key,) for key in ("atoms", "values", "multiple_of", "missing_codes", "censored")},
 }

@@ -21,7 +21,7 @@ from fedsyn.domain import Floats
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn, as_stored, numbers_of, restored_numbers
 from fedsyn.table.schema.column_base import Reading
-from fedsyn.table.schema.values import is_missing, parse_number
+from fedsyn.table.schema.values import as_digits, is_missing, parse_number
 from fedsyn.table.schema.written import dates, datetimes, spans, times
 
 if TYPE_CHECKING:
@@ -331,6 +331,8 @@ class TemporalColumn(BinnedColumn):
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
         if self.stored is None or self.stored in ("object", "str", "string"):
             return as_stored(self.cells(numbers, absent), self.stored)
+        if self.stored.lower().startswith(("int", "uint", "float")):  # digits, such as 20240531
+            return as_stored(pd.to_numeric(self.cells(numbers, absent)), self.stored)
         values = self._values(self._moments(numbers))
         return as_stored(values.mask(absent, self.nothing) if absent.any() else values, self.stored)
 
@@ -374,6 +376,7 @@ class CalendarColumn(TemporalColumn):
 
     def _read(self, cells: pd.Series, written: str | None) -> np.ndarray:
         # With mixed offsets pandas wants UTC; a moment without a zone is one of the column's zone.
+        cells = cells.map(lambda value: as_digits(value, written or ""))  # a number is never an epoch
         parsed = [_moment(value) for value in cells.tolist()]
         if all(value is None or isinstance(value, pd.Timestamp) for value in parsed):
             return _since_epoch(np.array([self._plain(value) for value in parsed], dtype="datetime64[us]"))
@@ -536,6 +539,8 @@ def _moment(value: Any) -> Any:
     """
     if value is None:
         return None
+    if isinstance(value, pd.Period):
+        return value.start_time
     return pd.Timestamp(value) if isinstance(value, dt.date | np.datetime64) else value
 
 

@@ -83,6 +83,16 @@ class Profile:
         missing = self.missing + int(self.counts[~mask].sum())
         return replace(self, missing=missing, texts=self.texts.filter(pa.array(mask)), counts=self.counts[mask])
 
+    def unlike_pattern(self, pattern: str) -> Profile:
+        """Returns this profile without texts that match a regular expression.
+
+        Their rows are not missing.
+        """
+        if not self.any_matches(pattern):
+            return self
+        mask = pc.invert(pc.match_substring_regex(self.texts, pattern))
+        return replace(self, texts=self.texts.filter(mask), counts=self.counts[mask.to_numpy(zero_copy_only=False)])
+
     def replaced(self, pattern: str, by: str) -> Profile:
         """Returns this profile with matches of a pattern replaced.
 

@@ -25,7 +25,6 @@ from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.conditions import DrawnRows, grid_of
-from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.ordered import DateColumn
 from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, SumRule
 from fedsyn.table.schema.vocabulary import FEW_ROWS
@@ -61,7 +60,7 @@ class Proposal:
     better: str = ""
 
 
-def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
+def proposed_constraints(schema: Any, frame: pd.DataFrame) -> list[Proposal]:
     """Returns the constraints that hold in all rows of a table.
 
     They are on the columns of the table's schema, and can be stated together.
@@ -75,7 +74,7 @@ def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
     for rule, names in itertools.chain(table.sums(), table.determined(), table.orders()):
         if len(proposals) == _MOST:
             break
-        stated, unknown = _stated(plain, proposals, rule)
+        stated, unknown = _stated(type(schema), plain, proposals, rule)
         if stated is None:  # not beside those before it
             continue
         if stated.constraints[-1] == rule and not stated.compiled.violations(rows)[rule.text]:
@@ -84,7 +83,7 @@ def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
     return proposals
 
 
-def _stated(plain: dict[str, Any], proposals: list[Proposal], rule: AnyRule) -> tuple[Schema | None, str]:
+def _stated(kind: Any, plain: dict[str, Any], proposals: list[Proposal], rule: AnyRule) -> tuple[Any, str]:
     """Returns the schema with one more constraint, or None.
 
     The second result names the column that needs `missing: true` for it.
@@ -94,7 +93,7 @@ def _stated(plain: dict[str, Any], proposals: list[Proposal], rule: AnyRule) -> 
         names = {unknown, *(one.unknown for one in proposals)} - {""}
         places = {name: {**plain["columns"][name], "missing": True} for name in names}
         with suppress(SchemaError):
-            return Schema.from_dict({**plain, "columns": plain["columns"] | places, "constraints": rules}), unknown
+            return kind.from_dict({**plain, "columns": plain["columns"] | places, "constraints": rules}), unknown
     return None, ""
 
 
@@ -106,7 +105,7 @@ class _Columns:
         rows: its rows, of all modelled columns.
     """
 
-    def __init__(self, schema: Schema, rows: DrawnRows) -> None:
+    def __init__(self, schema: Any, rows: DrawnRows) -> None:
         self.columns: dict[str, Any] = {n: c for n, c in schema.columns.items() if n not in schema.open}
         self.label, self.rows = schema.label, rows
         self.categories = [n for n, c in self.columns.items() if isinstance(c, CategoricalColumn)][:_MOST_COLUMNS]
@@ -130,7 +129,7 @@ class _Columns:
             if grid is None:
                 continue
             numbers, absent = self.rows.numbers(name, grid)
-            values = np.where(absent, np.nan, grid.value(numbers))
+            values = np.where(absent | ~np.isfinite(numbers), np.nan, grid.value(numbers))
             some = families.setdefault(grid.family, {})
             if len(some) < _MOST_COLUMNS and len(np.unique(values[~absent])) > 1:
                 some[name] = values
@@ -266,7 +265,7 @@ class _Columns:
         order = np.argsort(values, kind="stable")
         codes = np.stack([self.rows.codes[b][:_FIRST_ROWS] for b in self.categories])[:, order]
         changes = codes[:, 1:] != codes[:, :-1]
-        if a in self.rows.codes:  # within one value nothing changes
+        if a not in self.rows.drawn:  # within one value nothing changes
             return np.asarray(~(changes & (np.diff(values[order]) == 0)).any(axis=1))
         return np.asarray(changes.sum(axis=1) == [len(np.unique(row)) - 1 for row in codes])  # one interval each
 
@@ -282,7 +281,7 @@ class _Columns:
             return {}
         # Where each column says the other, the later one is computed.
         is_later = len(used) == np.count_nonzero(answered) and names.index(a) > names.index(b)
-        if is_later or used[-1] == len(source.values) or (np.count_nonzero(table, axis=1) > 1).any():
+        if is_later or used[-1] >= len(source.values) or (np.count_nonzero(table, axis=1) > 1).any():
             return {}
         answers = [*target.values, None]
         return {source.values[i]: answers[int(table[i].argmax())] for i in used}

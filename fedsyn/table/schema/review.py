@@ -18,9 +18,8 @@ from fedsyn.errors import SchemaError
 from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, Finding, How, approved_columns
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
-from fedsyn.table.schema.draft import Guess
+from fedsyn.table.schema.drafting import HEAD, HOLD
 from fedsyn.table.schema.model import Schema
-from fedsyn.table.schema.proposals import Proposal
 
 
 def approve(
@@ -58,12 +57,6 @@ def answered(text: str, name: str, data: Mapping[str, Any], where: str = "schema
     if Schema.loads(text, where).unapproved:
         return text
     return re.sub(rf"(?m)^ +{re.escape(REMARK.strip())}.*\n", "", text.replace(DRAFT_NOTE, ""))
-
-
-def remarks_on(text: str, name: str, where: str = "schema") -> list[str]:
-    """Returns the draft's remarks in the lines above a column."""
-    lines = text.split("\n")
-    return [lines[at].strip().removeprefix(REMARK) for at in _remarked(text, name, where)]
 
 
 def _remarked(text: str, name: str, where: str) -> range:
@@ -128,21 +121,8 @@ def _bound(column: BinnedColumn, text: str) -> Any:
 
 # What a draft remarks ------------------------------------------------------------------------------------------------
 
-_HOLD = "These hold in all rows. To state one that holds by its meaning, take the `#? ` away from it and from its head:"
 _STATED = re.compile(rf"^{re.escape(REMARK)}  - (?P<rule>.*)  # in (?P<rows>[\d,]+) rows$", re.MULTILINE)
-_HEAD = f"{REMARK}constraints:"
-
-
-def remarks(guesses: Mapping[str, Guess], holding: Collection[Proposal]) -> dict[str, list[str]]:
-    """Returns the lines that `Schema.dumps` takes.
-
-    Maps each column to its hints, and "" to the constraints that hold.
-    """
-    lines = {name: list(guess.hints) for name, guess in guesses.items() if guess.hints}
-    if holding:
-        rules = [f"  - {yamlio.in_one_line(one.rule.data())}  # in {one.rows:,} rows" for one in holding]
-        lines[""] = [_HOLD, "constraints:", *rules]
-    return lines
+_HEAD = f"{REMARK}{HEAD}"
 
 
 def proposed_lines(text: str) -> list[tuple[str, str]]:
@@ -160,9 +140,9 @@ def stated(text: str, rule: str, *, holds: bool, where: str = "schema") -> str:
     """
     line = next(match for match in _STATED.finditer(text) if match["rule"] == rule)
     text = text[: line.start()] + (f"  - {rule}\n" if holds else "") + text[line.end() + 1 :]
-    text = text.replace(_HEAD, "constraints:", 1) if holds else text
+    text = text.replace(_HEAD, HEAD, 1) if holds else text
     if not proposed_lines(text):
-        text = text.replace(f"{_HEAD}\n", "").replace(f"{REMARK}{_HOLD}\n", "")
+        text = text.replace(f"{_HEAD}\n", "").replace(f"{REMARK}{HOLD}\n", "")
     Schema.loads(text, where)
     return text
 

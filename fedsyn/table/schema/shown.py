@@ -1,6 +1,7 @@
 """View of a schema in a notebook.
 
-It shows nothing that was read from the data and is not approved.
+It shows nothing that was read from the data and is not approved, but a draft's hints: they are for the person who has
+the rows, and go as they are answered.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def described(schema: Any) -> str:
     parts += [f"{len(schema.aside)} left out"] if schema.aside else []
     parts += [counted(len(schema.constraints), "constraint")] if schema.constraints else []
     parts += [f"{len(schema.unapproved)} to approve"] if schema.unapproved else []
+    parts += [f"hints on {short(schema.hints)}"] if schema.hints else []
     return "; ".join(parts)
 
 
@@ -49,6 +51,7 @@ def view_of(schema: Any) -> View:
         rows.append((name, column.kind, "left out" if name in schema.aside else words, missing))
     bars = [Bar(name, column.size) for name, column in schema.columns.items() if name not in waiting]
     notes = [f"Constraint: {rule}" for rule in schema.to_dict().get("constraints", ())]
+    notes += [f"{name}: {hint}" for name, hints in schema.hints.items() for hint in hints]
     title = f"Schema of {described(schema)}"
     return View(title, ("column", "kind", "values", "may be missing"), rows, notes, "values or bins", bars)
 

@@ -61,6 +61,24 @@ def is_missing(value: Any, missing_text: frozenset[str] = frozenset()) -> bool:
     return value is None or value != value or type(value).__name__ in ("NAType", "NaTType")
 
 
+def as_digits(value: Any, form: str) -> Any:
+    """Returns a number, or digits, with the leading zeros of a form.
+
+    The form is one of dates in digits alone, such as %d%m%Y: 1052024 is 01052024. Other values, and those of other
+    forms, stay.
+
+    >>> as_digits(1052024, "%d%m%Y"), as_digits(202405.0, "%Y%m"), as_digits("2024-05", "%Y-%m")
+    ('01052024', '202405', '2024-05')
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    text = written(value) if number else value
+    width = sum(_WIDTHS[code] for code in form[1::2]) if re.fullmatch(r"(%[Ymdy])+", form) else 0
+    return text.strip().zfill(width) if isinstance(text, str) and width and text.strip().isdigit() else text
+
+
+_WIDTHS = {"Y": 4, "m": 2, "d": 2, "y": 2}
+
+
 def text_dtype() -> str:
     """pandas' dtype of text."""
     return "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"

@@ -440,7 +440,17 @@ def text_hints(profile: Profile, *, listed: bool = True) -> tuple[str, ...]:
     return tuple(remark for hint in hints if profile.values > 1 and (remark := hint(profile)) is not None)[:1]
 
 
-def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True) -> str | None:
+def sentinels(*, dates: bool) -> list[Any]:
+    """Returns the numbers, or the days, that tables use for missing values."""
+    return list(word_lists()["sentinel_days" if dates else "sentinels"])
+
+
+def is_limit(text: str) -> bool:
+    """Returns whether a text bounds a number, as <0.5 and >100 do."""
+    return re.match(r"^[<>≤≥]\s*=?\s*[+-]?[\d.,]*\d$", text) is not None
+
+
+def sentinel(numbers: Iterable[float], rows: Iterable[int]) -> str | None:
     """Returns a hint on a number that often stands apart.
 
     It stands apart from all others, as 999 does among ages.
@@ -451,7 +461,6 @@ def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True
     Args:
         numbers: different ones.
         rows: that hold each.
-        text: whether they are read from text, where a schema can say what is missing.
     """
     values, counts = np.array([*numbers], dtype=np.float64), np.array([*rows])
     counts, values = counts[np.isfinite(values)], values[np.isfinite(values)]
@@ -466,10 +475,9 @@ def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True
             np.median(np.diff(np.sort(rest)))
         )
         if gap > high - low or (value < 0 <= low) or spike:
-            advice = f"set missing_values: ['{value:g}']" if text else "make it missing in the table"
             return (
-                f"{value:g} stands apart from the rest: does it stand for a missing value? Then {advice}, and in this "
-                "column missing: true and bounds without it"
+                f"{value:g} stands apart from the rest: does it stand for a missing value? Then missing_codes: "
+                f"[{value:g}], and bounds without it"
             )
     return None
 

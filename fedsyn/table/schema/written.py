@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 
 from fedsyn.lazy import pa, pc, pd
+from fedsyn.table.schema.binned import LARGEST_INTEGER
 from fedsyn.table.schema.column_base import Reading
 from fedsyn.table.schema.profile import Profile
+from fedsyn.table.schema.values import as_digits
 from fedsyn.table.schema.vocabulary import word_lists
 
 _HOURS = r"\d{1,2}"
@@ -37,12 +39,23 @@ def dates(profile: Profile) -> Reading | None:
     for pattern, written in word_lists()["dates"]:
         if profile.all_match(f"^{pattern}$"):
             ends = _ends(profile, written)
-            if ends is not None:
+            if ends is not None and _means_dates(profile, written):
                 lower, upper = outward_days(ends[0].date(), ends[1].date())
                 keys = {"lower": lower.isoformat(), "upper": upper.isoformat()}
                 keys |= {} if written == _ISO_DATE else {"format": _spelled(profile, written)}
                 return Reading(keys, f"dates like {_pattern_in_words(written)}{_doubt(profile, written)}")
     return datetimes(profile, midnight=True)
+
+
+def _means_dates(profile: Profile, written: str) -> bool:
+    """Returns whether digits that could be dates are ones.
+
+    Of numbers between 190001 and 209912 one of eight ends like a month, so three that do are months; of a day and a
+    month the order has to show, because nothing else in DDMMYYYY does.
+    """
+    if written in ("%Y%m", "%Y%m.0"):
+        return profile.values > 2
+    return not (written in ("%d%m%Y", "%m%d%Y") and _doubt(profile, written))
 
 
 def datetimes(profile: Profile, midnight: bool = False) -> Reading | None:
@@ -117,7 +130,7 @@ def _ends(profile: Profile, written: str) -> tuple[dt.datetime, dt.datetime] | N
 
     None if a text is not written so, or if the year is before 1000.
     """
-    texts = pd.Series(profile.texts.to_pylist(), dtype=object)
+    texts = pd.Series([as_digits(text, written) for text in profile.texts.to_pylist()], dtype=object)
     if "%b" in written:
         written = _spelled(profile, written)
     try:
@@ -139,7 +152,7 @@ def _spelled(profile: Profile, written: str) -> str:
 
 def _doubt(profile: Profile, written: str) -> str:
     """Says where day and month could be the other way around."""
-    if not re.match(r"%[dm][/-]%[dm]", written):
+    if not re.match(r"%[dm][/-]?%[dm]", written):
         return ""
     other = written.replace("%d", "%1").replace("%m", "%d").replace("%1", "%m")
     return "; day or month first? both fit" if _ends(profile, other) is not None else ""
@@ -150,6 +163,43 @@ def _pattern_in_words(written: str) -> str:
     for code, name in names.items():
         written = written.replace(code, name)
     return written
+
+
+def moments(present: pd.Series) -> tuple[bool, Reading]:
+    """Returns whether moments are always midnight, and their reading.
+
+    The moments have a dtype of their own.
+    """
+    zone, bounds = present.dt.tz, bounds_of_days(present.min().date(), present.max().date())
+    if zone is None and bool((present == present.dt.normalize()).all()):
+        return True, Reading(bounds, f"dtype {present.dtype}, always midnight")
+    step = next(step for step, unit in _STEPS if unit is None or bool((present == present.dt.floor(unit)).all()))
+    keys = {"lower": f"{bounds['lower']}T00:00:00", "upper": f"{bounds['upper']}T23:59:59"}
+    keys |= {"zone": _zone(zone)} if zone is not None else {}
+    keys |= {"step": step} if step != "second" else {}
+    return False, Reading(keys, f"dtype {present.dtype}")
+
+
+def _zone(zone: Any) -> str:
+    """Returns the name of a zone.
+
+    It is UTC for a zone without a name, such as +02:00. The dtype comes back all the same.
+    """
+    import zoneinfo
+
+    try:
+        return zoneinfo.ZoneInfo(str(zone)).key
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return "UTC"
+
+
+def bounds_of_days(first: dt.date, last: dt.date) -> dict[str, Any]:
+    """Returns bounds around some days, as a schema has them."""
+    lower, upper = outward_days(first, last)
+    return {"lower": str(lower), "upper": str(upper)}
+
+
+_STEPS = (("minute", "min"), ("second", "s"), ("millisecond", "ms"), ("microsecond", None))
 
 
 # Numbers --------------------------------------------------------------------------------------------------------------
@@ -172,6 +222,8 @@ _SUFFIX = re.compile(rf"^\s?(?:{_CURRENCY}|%|‰|[A-Za-zµ°/]{{1,6}}[²³]?)?$"
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _IN_PARENTHESES = r"^\((.*)\)$"
 _MOST_PLACES = 6
+_INFINITE = r"^[+-]?([iI]nf|INF|[iI]nfinity|INFINITY)$"
+_ROUNDED = "whole numbers beyond 2**53, to 15 digits"
 
 
 @dataclass(frozen=True)
@@ -194,7 +246,7 @@ class Written:
     why: str = ""
 
 
-def written_numbers(profile: Profile, decimal: str | None = None) -> Written | None:
+def written_numbers(profile: Profile, decimal: str | None = None, any_size: bool = False) -> Written | None:
     """Returns how a column writes numbers.
 
     None if it holds anything else.
@@ -202,11 +254,13 @@ def written_numbers(profile: Profile, decimal: str | None = None) -> Written | N
     Args:
         profile: of the column.
         decimal: the decimal mark, where somebody said it.
+        any_size: whether whole numbers beyond 2^53, which are rather codes, are numbers all the same.
     """
+    profile = profile.unlike_pattern(_INFINITE)
     if decimal != "," and profile.all_match(_PLAIN):
-        return _measured(profile, Written())
+        return _measured(profile, Written(), any_size)
     if profile.any_matches(_IN_PARENTHESES) and not profile.any_matches("^-"):
-        notation = written_numbers(profile.replaced(_IN_PARENTHESES, r"-\1"), decimal)
+        notation = written_numbers(profile.replaced(_IN_PARENTHESES, r"-\1"), decimal, any_size)
         return notation and replace(
             notation, keys={**notation.keys, "parentheses": True}, why=f"{notation.why}, (1) for -1"
         )
@@ -224,7 +278,7 @@ def written_numbers(profile: Profile, decimal: str | None = None) -> Written | N
             keys = {"thousands": thousands} if grouped else {}
             keys |= {"mark": mark} if mark != "." else {}
             keys |= {key: text for key, text in (("prefix", prefix), ("suffix", suffix)) if text}
-            return _measured(profile, Written(keys))
+            return _measured(profile, Written(keys), any_size)
     return None
 
 
@@ -253,8 +307,14 @@ def _styles(sample: list[str], decimal: str | None) -> list[tuple[str, str]]:
     return [*others, *english, *german]
 
 
-def _measured(profile: Profile, numbers: Written) -> Written | None:
-    """Places and range."""
+def _measured(profile: Profile, numbers: Written, any_size: bool) -> Written | None:
+    """Returns the numbers' places and range, or None.
+
+    None stands where they cannot be read exactly.
+
+    Infinite ones are beyond every bound, and do not count. Whole numbers beyond 2^53 are rather codes, unless somebody
+    says otherwise (`any_size`): float64 does not tell them apart.
+    """
     texts = profile.texts
     for key in ("prefix", "suffix"):
         if numbers.keys.get(key):
@@ -265,21 +325,36 @@ def _measured(profile: Profile, numbers: Written) -> Written | None:
         texts = pc.replace_substring(texts, ",", ".")
     texts = pc.replace_substring(pc.replace_substring_regex(texts, r"\s", ""), "+", "")
     try:
-        ends = pc.min_max(pc.cast(texts, pa.float64()))
+        values = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         return None
-    low, high = float(ends["min"].as_py()), float(ends["max"].as_py())
-    if not (abs(low) < 2**53 and abs(high) < 2**53):
+    finite = np.isfinite(values)
+    if not finite.any():
         return None
+    texts = texts.filter(pa.array(finite))
+    low, high = float(values[finite].min()), float(values[finite].max())
     tails = pc.utf8_length(pc.replace_substring_regex(texts, r"^[^.]*\.?", ""))
     places: int | None = int(pc.max(tails).as_py() or 0)
     if pc.any(pc.match_substring_regex(texts, "[eE]")).as_py() or (places or 0) > _MOST_PLACES:
         places = None
-    if 10.0 ** (places or _MOST_PLACES) * max(abs(low), abs(high)) > 2**52:  # steps that float64 has not
-        if numbers.keys:
-            return None
-        places = None
+    if places == 0 and max(abs(low), abs(high)) > LARGEST_INTEGER:
+        return replace(numbers, places=None, low=low, high=high, why=_ROUNDED) if any_size else None
+    found = measured(low, high, places, numbers)
+    return None if numbers.keys and not _exact(low, high, found.places) else found
+
+
+def measured(low: float, high: float, places: int | None, numbers: Written | None = None) -> Written:
+    """Returns numbers of a range and a number of places.
+
+    They are of any precision where float64 has no such steps.
+    """
+    numbers, places = numbers or Written(), places if not places or _exact(low, high, places) else None
     return replace(numbers, places=places, low=low, high=high, why=_in_words(numbers.keys, places))
+
+
+def _exact(low: float, high: float, places: int | None) -> bool:
+    """Returns whether float64 counts the steps, a bit to spare."""
+    return 10.0 ** (_MOST_PLACES if places is None else places) * max(abs(low), abs(high)) <= LARGEST_INTEGER / 2
 
 
 def _in_words(keys: dict[str, Any], places: int | None) -> str:
@@ -302,27 +377,28 @@ _FEW = 20
 _YEARS = 730
 
 
-def outward(low: float, high: float, places: int = 0) -> tuple[float, float]:
+def outward(low: float, high: float, places: int | None = 0) -> tuple[float, float]:
     """Returns round numbers around a range.
 
-    They go in steps of 1, 2 or 5 times a power of ten, and have at most `places` decimals.
+    They go in steps of 1, 2 or 5 times a power of ten, and have at most `places` decimals (None: as many as it takes).
 
     >>> outward(18, 91), outward(35.2, 41.8, 1), outward(1931, 2004)
     ((0.0, 100.0), (35.0, 42.0), (1930.0, 2010.0))
     """
     few = places == 0 and high - low <= _FEW
-    step = Decimal(1) if few else _step(high - low if high > low else max(abs(high), 1.0), places)
+    size = high - low if high > low else abs(high) if places is None else max(abs(high), 1.0)
+    step = Decimal(1) if few else _step(size or 1.0, places)
     lower, upper = _multiple(math.floor(_in_steps(low, step)), step), _multiple(math.ceil(_in_steps(high, step)), step)
     if not few and 0 <= lower <= _NEAR_ZERO * upper:
         lower = 0.0
     return float(lower), float(upper)
 
 
-def _step(span: float, places: int) -> Decimal:
+def _step(span: float, places: int | None) -> Decimal:
     power = Decimal(10) ** math.floor(math.log10(span))
     size = Decimal(span) / power
     step = power / 5 if size < 2 else power / 2 if size < 5 else power
-    return max(step, Decimal(10) ** -places)
+    return step if places is None else max(step, Decimal(10) ** -places)
 
 
 def _in_steps(value: float, step: Decimal) -> Decimal:

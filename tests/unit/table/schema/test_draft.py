@@ -15,18 +15,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, SchemaError
-from fedsyn.table.data.readers import encode_file
 from fedsyn.table.data.sources import read_cells
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.column_base import ASIDE
 from fedsyn.table.schema.columns import KINDS
 from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
 from fedsyn.table.schema.drafted_bins import FINEST
+from fedsyn.table.schema.drafting import HOLD, drafted
 from fedsyn.table.schema.profile import Profile
-from fedsyn.table.schema.proposals import proposed_constraints
-from fedsyn.table.schema.review import _HOLD, remarks, without_remarks
+from fedsyn.table.schema.review import without_remarks
 from fedsyn.table.schema.vocabulary import FOR_ONE_ROW, ONE_ROW_EACH
 from fedsyn.table.schema.written import outward, outward_days, outward_seconds
 from support.exports import PERSONAL, hospital
@@ -44,9 +42,10 @@ def guess(values: list[object], name: str = "x", **asked: object) -> Guess:
 
 
 def keys(found: Guess) -> dict[str, object]:
-    """What the column says besides its kind, bounds, and remarks."""
+    """What the column says besides its kind, bounds, values of their own, and remarks."""
     data = found.column.model_dump(exclude_defaults=True)
-    return {k: v for k, v in data.items() if k not in ("kind", "lower", "upper", "drafted", "missing", "categories")}
+    out = ("kind", "lower", "upper", "drafted", "missing", "categories", "unlisted", "atoms", "values", "multiple_of")
+    return {k: v for k, v in data.items() if k not in out}
 
 
 def several(values: list[object], times: int = 30) -> list[object]:
@@ -97,12 +96,12 @@ def several(values: list[object], times: int = 30) -> list[object]:
         (["7:05:00", "12:30:10"], "time", {"format": "%H:%M:%S"}),
         (["36:00:10", "07:05:00"], "duration", {"format": "clock"}),
         (["1 days 02:00:00", "3 days 00:00:00"], "duration", {}),
-        (["01007", "99999", "12345"], "code", {"other": "other"}),
-        (["12:99", "07:05"], "categorical", {"other": "other"}),
-        (["2024-02-31", "2024-06-01"], "categorical", {"other": "other"}),
-        (["12", "north"], "categorical", {"other": "other"}),
-        (["A12", "B7"], "categorical", {"other": "other"}),
-        (["I10.00", "E11.90"], "categorical", {"other": "other"}),
+        (["01007", "99999", "12345"], "code", {"other": False}),
+        (["12:99", "07:05"], "categorical", {"other": False}),
+        (["2024-02-31", "2024-06-01"], "categorical", {"other": False}),
+        (["12", "north"], "categorical", {"other": False}),
+        (["A12", "B7"], "categorical", {"other": False}),
+        (["I10.00", "E11.90"], "categorical", {"other": False}),
     ],
 )
 def test_what_text_is(values: list[object], kind: str, expected: dict[str, object]) -> None:
@@ -166,18 +165,29 @@ def test_placeholders_among_numbers_and_dates_are_missing_values() -> None:
     assert schema.encode(frame)[-1, 0] == 2 and schema.encode(frame)[0, 1] == 0
 
 
-def test_text_among_numbers_is_said() -> None:
-    """And what its hint proposes reads it; it names no word of few rows."""
+def test_words_among_numbers_are_codes_limits_or_cells_that_are_not_listed() -> None:
+    """Those of many rows are listed; one cell makes no other column of the rest, and is named by nobody."""
     found = guess([*several([str(k) for k in range(20)]), "a lot"])
-    assert "mostly numbers" in found.why and "a lot" not in found.hints[0]
-    values = [*[f"{k / 10:.1f}".replace(".", ",") for k in range(200)], *["<0,5"] * 40]
-    (hint,) = guess(values).hints
-    advised = re.fullmatch(r"numbers, and words .*\? Then ({.*}) and missing_values: (\[.*\])", hint)
-    assert advised is not None and advised[2] == "['<0,5']"
-    column, words = (yamlio.loads(text, "x") for text in advised.groups())
-    schema = Schema.from_dict({"columns": {"x": column}, "missing_values": words})
-    block = schema.block(pd.DataFrame({"x": values}))
-    assert schema.columns["x"].kind == "decimal" and (block.codes[200:, 0] == schema.columns["x"].size - 1).all()
+    assert found.column.kind == "integer" and found.column.unlisted and not found.column.missing
+    assert found.hints[0].startswith("1 word in 1 row is no number") and "a lot" not in str(found)
+    limits = [
+        *[f"{k / 10:.1f}".replace(".", ",") for k in range(200)],
+        *["<0,5"] * 40,
+        *[">100"] * 9,
+        *["refused"] * 12,
+    ]
+    found = guess(limits)
+    assert found.column.kind == "decimal" and keys(found)["mark"] == ","
+    assert found.column.censored == ("<0,5",) and found.column.missing_codes == ("refused",)  # type: ignore[attr-defined]
+    schema = Schema.from_dict({"columns": {"x": found.column}})
+    frame = pd.DataFrame({"x": limits})
+    made = schema.decode(schema.encode(frame), np.random.default_rng(0))["x"]
+    assert made.iloc[200:240].eq("<0,5").all() and made.iloc[249:].eq("refused").all()
+    assert made.iloc[:249].str.fullmatch(r"\d+,\d|<0,5").all()
+    assert guess([*several(["2024-05-31", "2024-06-01"]), *["ongoing"] * 20]).column.kind == "categorical"
+    found = guess([*[f"2024-{k % 12 + 1:02d}-{k % 28 + 1:02d}" for k in range(300)], *["ongoing"] * 20])
+    assert found.column.kind == "date" and found.column.missing_codes == ("ongoing",)  # type: ignore[attr-defined]
+    assert guess([*several(["1", "2", "3", "4", "5"]), *["?!"] * 20], label="x").column.kind == "categorical"
 
 
 # Persons --------------------------------------------------------------------------------------------------------------
@@ -283,7 +293,7 @@ def test_the_label_is_one_of_classes() -> None:
 def test_words_in_order_are_drafted_so() -> None:
     found = guess(several(["agree", "disagree", "strongly agree", "keine Angabe"])).column
     assert found.categories == ("disagree", "agree", "strongly agree", "keine Angabe")  # type: ignore[attr-defined]
-    assert keys(guess(several(["agree", "disagree"]))) == {"ordered": True, "other": "other"}
+    assert keys(guess(several(["agree", "disagree"]))) == {"ordered": True, "other": False}
     assert found.unordered == ("keine Angabe",)  # type: ignore[attr-defined]
     assert guess(several(["low", "mid", "high"]), label="x").column.other is False  # type: ignore[attr-defined]
 
@@ -431,21 +441,44 @@ def test_three_digits_behind_a_point_are_thousands_in_a_file_of_decimal_commas(
     assert draft_columns(frame.assign(b=[7.192, 12.04] * 30))["b"].column.kind == "decimal"
 
 
-def test_a_sentinel_is_said_of_text_and_of_numbers(tmp_path: Path) -> None:
-    """And what the hint advises does it."""
-    values = [*[k % 90 for k in range(300)], *[999] * 30]
-    frame = pd.DataFrame({"x": values, "y": ["a", "b"] * 165})
-    assert "make it missing in the table" in " ".join(draft_columns(frame)["x"].hints)
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    cells = read_cells(tmp_path / "rows.csv").frame
-    guesses = draft_columns(cells, text=True)
-    assert "set missing_values: ['999'], and in this column missing: true and bounds without it" in " ".join(
-        guesses["x"].hints
-    )
-    advised = {**Schema.from_dict(drafted_schema(guesses)).to_dict(), "missing_values": ["999"]}
-    schema = Schema.from_dict(advised).edited(x={"missing": True, "lower": 0, "upper": 90})
-    codes = encode_file(tmp_path / "rows.csv", schema)
-    assert (codes[300:, 0] == schema.columns["x"].size - 1).all() and (schema.encode(cells) == codes).all()
+@pytest.mark.parametrize(
+    ("values", "rows", "codes"),
+    [
+        ([*range(90)] * 4, [999] * 30, (999,)),
+        ([1, 2, 3, 4, 5] * 60, [99] * 30 + [98] * 12, (99, 98)),
+        ([k / 10 for k in range(300)], [-999] * 30, (-999,)),
+        ([*range(18, 98)] * 4, [99] * 30, ()),  # an age
+        ([*range(0, 9)] * 40, [-1] * 30, ()),  # a step below the others may be a value
+        ([*range(360, 850)], [999] * 40, ()),  # near: hinted at
+        ([1, 2, 3, 4, 5] * 60, [99] * 9, ()),  # what few rows hold
+        ([1, 2, 3, 4, 5] * 60, [55] * 30, ()),  # which no table uses so
+        ([1, 2] * 60, [99] * 30, ()),
+    ],
+)
+@pytest.mark.parametrize("text", [True, False])
+def test_codes_for_missing_values_far_from_all_others_are_drafted(
+    values: list[float], rows: list[float], codes: tuple[int, ...], text: bool
+) -> None:
+    frame = pd.DataFrame({"x": [*values, *rows], "y": np.resize(["a", "b"], len(values) + len(rows))})
+    cells = frame.astype(str).astype(object) if text else frame
+    schema = Schema.draft(cells, text=text)
+    column = schema.columns["x"]
+    assert column.missing_codes == codes  # type: ignore[union-attr]
+    assert not codes or (column.upper < 200 and column.lower >= 0)  # type: ignore[union-attr, operator]
+    made = pd.to_numeric(schema.decode(schema.encode(cells), np.random.default_rng(0))["x"])
+    for code in codes:
+        assert ((made == code) == (frame["x"] == code)).all()
+
+
+def test_a_day_that_stands_for_no_day_is_a_code() -> None:
+    days = (np.datetime64("2020-01-01") + np.arange(300)).astype(str).tolist()
+    frame = pd.DataFrame({"x": [*days, *["9999-12-31"] * 30], "y": ["a", "b"] * 165})
+    for cells, text in ((frame, True), (frame.assign(x=frame["x"].astype("datetime64[s]")), False)):
+        schema = Schema.draft(cells, text=text)
+        column = schema.columns["x"]
+        assert column.missing_codes == ("9999-12-31",) and column.upper == "2020-10-31"  # type: ignore[union-attr]
+        made = schema.decode(schema.encode(cells), np.random.default_rng(0))["x"].astype(str)
+        assert made.str.startswith("9999").tolist() == [False] * 300 + [True] * 30
 
 
 def test_a_place_is_said_of_both_its_columns() -> None:
@@ -566,7 +599,7 @@ def test_what_cannot_be_drafted(frame: pd.DataFrame, asked: dict[str, object], m
 
 
 def test_a_table_of_persons_only_leaves_nothing_to_model() -> None:
-    with pytest.raises(SchemaError, match="every column is set aside"):
+    with pytest.raises(DataError, match="no column of the table is left to synthesise"):
         Schema.draft(pd.DataFrame({"email": [f"a{k}@b.de" for k in range(50)]}))
 
 
@@ -578,13 +611,12 @@ def test_a_draft_of_any_awkward_table_is_a_schema_that_reads_it(columns: list[li
     frame = pd.DataFrame(
         {f"c {j}": rng.choice(values, 60) for j, values in enumerate(columns)} | {"y": ["a", "b"] * 30}
     )
-    guesses = draft_columns(frame, text=True)
-    schema = Schema.from_dict(drafted_schema(guesses))
-    holding = proposed_constraints(schema, frame)
-    text = schema.dumps(remarks(guesses, holding))
-    assert Schema.loads(text) == schema and Schema.loads(without_remarks(text)) == schema
+    draft = drafted(Schema, frame, text=True)
+    schema, holding = draft.schema, draft.holding
+    text = schema.dumps()
+    assert Schema.loads(text) == schema and Schema.loads(without_remarks(text)).to_dict() == schema.to_dict()
     assert schema.encode(frame).shape == (60, len(schema.columns))
-    stated = Schema.loads("\n".join(line.removeprefix("#? ") for line in text.split("\n") if _HOLD not in line))
+    stated = Schema.loads("\n".join(line.removeprefix("#? ") for line in text.split("\n") if HOLD not in line))
     assert len(stated.constraints) == len(holding) and not any(stated.violations(frame).values())
 
 

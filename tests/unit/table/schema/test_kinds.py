@@ -26,9 +26,9 @@ ROWS = 60
 
 
 class MonthColumn(BinnedColumn):
-    """Months, written 2024-05."""
+    """Months, written 2024|05."""
 
-    origin = "1970-01"
+    origin = "1970|01"
 
     kind: Literal["month"] = "month"
     lower: str | None = None
@@ -37,7 +37,7 @@ class MonthColumn(BinnedColumn):
 
     @classmethod
     def reading(cls, profile: Profile) -> Reading | None:
-        if not profile.all_match(r"^\d{4}-\d{2}$"):
+        if not profile.all_match(r"^\d{4}\|\d{2}$"):
             return None
         texts = sorted(profile.texts.to_pylist())
         return Reading({"lower": texts[0], "upper": texts[-1]}, "months")
@@ -48,18 +48,18 @@ class MonthColumn(BinnedColumn):
 
     @property
     def expected(self) -> str:
-        return "a month like 2024-05"
+        return "a month like 2024|05"
 
     def number(self, bound: Any) -> float:
-        year, month = map(int, bound.split("-"))
+        year, month = map(int, bound.split("|"))
         return 12 * year + month - 1
 
     def bound(self, number: float) -> Any:
-        return f"{int(number) // 12:04d}-{int(number) % 12 + 1:02d}"
+        return f"{int(number) // 12:04d}|{int(number) % 12 + 1:02d}"
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
-        bad = np.array([value.count("-") != 1 and value not in missing_text for value in values], dtype=bool)
-        numbers = [np.nan if value.count("-") != 1 else self.number(value) for value in values]
+        bad = np.array([value.count("|") != 1 and value not in missing_text for value in values], dtype=bool)
+        numbers = [np.nan if value.count("|") != 1 else self.number(value) for value in values]
         return np.array(numbers, dtype=np.float64), bad
 
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
@@ -79,8 +79,8 @@ def month(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def frame() -> pd.DataFrame:
-    first = [f"{2020 + i % 4}-{i % 12 + 1:02d}" for i in range(ROWS)]
-    last = [None if i % 7 == 0 else f"{2024 + i % 3}-{i % 12 + 1:02d}" for i in range(ROWS)]
+    first = [f"{2020 + i % 4}|{i % 12 + 1:02d}" for i in range(ROWS)]
+    last = [None if i % 7 == 0 else f"{2024 + i % 3}|{i % 12 + 1:02d}" for i in range(ROWS)]
     return pd.DataFrame({"first": first, "last": last, "ward": [f"w{i % 3}" for i in range(ROWS)]})
 
 
@@ -111,14 +111,14 @@ def test_a_new_kind_is_drafted_encoded_decoded_and_written(tmp_path: Path, suffi
 
 def test_a_new_kind_can_be_private_and_constrained() -> None:
     schema = Schema.loads(
-        "columns: {m: {kind: month, bounds: private}, n: {kind: month, lower: 2020-01, upper: 2020-12}}"
+        "columns: {m: {kind: month, bounds: private}, n: {kind: month, lower: 2020|01, upper: 2020|12}}"
     )
     assert schema.columns["m"].span == (12 * 1970.0, 12 * 1970.0)
     closed = schema.closed({"m": [12 * 2020, 12 * 2021, 12 * 2022]})
-    assert closed.columns["m"].bins == ("2020-01", "2021-01", "2021-12")
+    assert closed.columns["m"].bins == ("2020|01", "2021|01", "2021|12")
     with pytest.raises(SchemaError, match="compares months with numbers"):
         Schema.loads(
-            "columns: {m: {kind: month, lower: 2020-01, upper: 2020-12}, k: {kind: integer, lower: 0, upper: 9}}\n"
+            "columns: {m: {kind: month, lower: 2020|01, upper: 2020|12}, k: {kind: integer, lower: 0, upper: 9}}\n"
             "constraints: [m < k]"
         )
 
@@ -127,7 +127,7 @@ def test_the_table_of_kinds_is_what_messages_list() -> None:
     with pytest.raises(SchemaError, match=r"kind must be one of .*, duration, month, .*did you mean 'month'"):
         Schema.loads("columns: {m: {kind: mont}}")
     with pytest.raises(SchemaError, match="column 'm': unknown key 'lowest'"):
-        Schema.loads("columns: {m: {kind: month, lowest: 2020-01, lower: 2020-01, upper: 2020-12}}")
+        Schema.loads("columns: {m: {kind: month, lowest: 2020-01, lower: 2020|01, upper: 2020|12}}")
 
 
 def test_every_kind_has_an_awkward_table() -> None:

@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.draft import draft_columns, drafted_schema
+from fedsyn.table.schema.drafted_bins import FINEST
 from fedsyn.table.schema.proposals import proposed_constraints
 
 N = 600
@@ -37,8 +39,13 @@ def stays() -> pd.DataFrame:
     )
 
 
+def plain(frame: pd.DataFrame, label: str | None = None) -> Schema:
+    """A draft before it makes room for the constraints that hold."""
+    return Schema.from_dict(drafted_schema(draft_columns(frame, bins=FINEST, label=label), label))
+
+
 def proposed(frame: pd.DataFrame, label: str | None = None) -> dict[str, int]:
-    return {one.rule.text: one.rows for one in proposed_constraints(Schema.draft(frame, label=label), frame)}
+    return {one.rule.text: one.rows for one in proposed_constraints(plain(frame, label), frame)}
 
 
 def test_what_holds_is_proposed_and_nothing_else() -> None:
@@ -58,14 +65,14 @@ def test_what_holds_is_proposed_and_nothing_else() -> None:
 def test_a_category_of_a_dtype_is_missing_where_its_source_is_other() -> None:
     """pandas' categories and a Parquet file's dictionary have no `other` for what the source does not list."""
     frame = stays()[["ward", "building"]].astype({"building": "category"})
-    schema = Schema.draft(frame)
+    schema = plain(frame).edited(ward={"other": True})
     (found,) = proposed_constraints(schema, frame)
     assert (found.rule.text, found.rows, found.unknown) == ("ward -> building", N, "building")
     stated = schema.edited(building={"missing": True}).to_dict() | {"constraints": [found.rule.data()]}
     made = Schema.from_dict(stated).decode(np.array([[0], [3]]), np.random.default_rng(0))
     assert made["building"].iloc[0] == "North" and made["building"].isna().tolist() == [False, True]
     both = frame.astype("category")
-    assert [one.unknown for one in proposed_constraints(Schema.draft(both), both)] == [""]  # all wards have an entry
+    assert [one.unknown for one in proposed_constraints(plain(both), both)] == [""]  # all wards have an entry
 
 
 def test_one_row_that_breaks_it_ends_a_proposal() -> None:
@@ -80,9 +87,9 @@ def test_one_row_that_breaks_it_ends_a_proposal() -> None:
 
 
 def test_no_cut_is_proposed_that_the_bins_do_not_tell_apart() -> None:
-    """Two prices of one wide bin, in which numbers are drawn on both sides of the cut."""
+    """Prices of one wide bin, in which numbers are drawn on both sides of the cut."""
     rng = np.random.default_rng(0)
-    price = np.where(rng.random(N) < 0.7, rng.choice([21.0, 24.0], N), rng.uniform(300, 900, N)).round(2)
+    price = np.where(rng.random(N) < 0.7, rng.uniform(20, 24, N), rng.uniform(300, 900, N)).round(2)
     codes = np.where(price < 22, "A", np.where(price < 25, "B", "C"))
     found = proposed(pd.DataFrame({"price": price, "code": codes}))
     assert "price -> code" not in found
@@ -98,7 +105,8 @@ def test_rows_without_a_value_are_not_counted() -> None:
 def test_dates_that_lie_nearer_than_a_bin_are_told_what_keeps_the_days_between(later: int) -> None:
     frame = stays()[["admitted", "discharged"]]
     frame["discharged"] += pd.Timedelta(days=later)
-    found = {one.rule.text: one.better for one in proposed_constraints(Schema.draft(frame), frame)}
+    coarse = Schema.from_dict(drafted_schema(draft_columns(frame)))
+    found = {one.rule.text: one.better for one in proposed_constraints(coarse, frame)}
     asked = "a column of the days, and discharged = admitted + days, would keep it."
     assert found["admitted <= discharged"].endswith(asked) is (later == 0)
 

@@ -8,13 +8,9 @@ import pytest
 from fedsyn.errors import SchemaError
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.approval import How, findings, left
-from fedsyn.table.schema.draft import draft_columns, drafted_schema
-from fedsyn.table.schema.proposals import proposed_constraints
 from fedsyn.table.schema.review import (
     approve,
     proposed_lines,
-    remarks,
-    remarks_on,
     stated,
     typed,
     with_column,
@@ -178,27 +174,32 @@ def remarked() -> str:
     frame = pd.DataFrame(
         {
             "patient_id": [f"p{k % 50}" for k in range(n)],
-            "age": [999 if k % 9 == 0 else k % 90 for k in range(n)],
+            "age": [99 if k % 9 == 0 else k % 80 for k in range(n)],
             "ward": ["north", "south", "west", "west"] * (n // 4),
             "side": ["N", "S", "W", "W"] * (n // 4),
             "admitted": admitted,
             "discharged": admitted + pd.to_timedelta([k % 11 for k in range(n)], "D"),
         }
     )
-    guesses = draft_columns(frame)
-    schema = Schema.from_dict(drafted_schema(guesses))
-    return schema.dumps(remarks(guesses, proposed_constraints(schema, frame)))
+    return Schema.draft(frame).dumps()
+
+
+def remarks_on(text: str, name: str) -> list[str]:
+    return list(Schema.loads(text).hints.get(name, ()))
 
 
 def test_remarks_stand_where_they_belong_and_change_nothing() -> None:
     text = remarked()
     assert remarks_on(text, "patient_id")[0].startswith("50 people, up to 4 rows each")
-    assert remarks_on(text, "age")[0].startswith("999 stands apart") and remarks_on(text, "ward") == []
+    assert remarks_on(text, "age")[0].startswith("99 stands apart") and remarks_on(text, "ward") == []
     assert [rule for rule, _ in proposed_lines(text)] == [
         "{determines: ward, column: side, map: {north: N, south: S, west: W}}",
         "admitted <= discharged",
     ]
-    assert Schema.loads(without_remarks(text)) == Schema.loads(text) and "#?" not in without_remarks(text)[900:]
+    plain = Schema.loads(without_remarks(text))
+    assert (
+        plain.to_dict() == Schema.loads(text).to_dict() and not plain.hints and "#?" not in without_remarks(text)[900:]
+    )
 
 
 def test_a_remark_goes_as_its_column_is_answered_and_the_note_in_the_end() -> None:

@@ -337,7 +337,7 @@ def test_draft_marks_what_it_read_and_is_refused_until_approved(tmp_path):
     assert (columns["age"].lower, columns["age"].upper, columns["age"].kind) == (0, 70, "integer")
     assert (columns["weight"].kind, columns["weight"].places, columns["weight"].missing) == ("decimal", 2, True)
     assert columns["kids"].kind == "integer"  # floats only because a value is missing
-    assert columns["city"].values == ("Bonn", "Köln", "other")
+    assert columns["city"].values == ("Bonn", "Köln")
     assert draft.aside["nothing"].kind == "drop"
     assert columns["member"].categories == (False, True)
     assert columns["outcome"].categories == (0, 1)

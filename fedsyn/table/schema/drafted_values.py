@@ -1,0 +1,187 @@
+"""Values of an ordered column with a place of their own.
+
+These are steps that all numbers are multiples of, a few different values, values that many rows share, and codes for
+missing values far from all others. Everything here reads the rows, so what is drafted is public only once a person says
+so; a value that fewer than `FEW_ROWS` rows hold is never listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import log
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.domain import Floats
+from fedsyn.errors import DataError
+from fedsyn.lazy import pd
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.encoding import Encoder
+from fedsyn.table.schema.ordered import DateColumn, TemporalColumn, WrittenNumber
+from fedsyn.table.schema.vocabulary import FEW_ROWS
+
+#: A table keeps the share of a value if it is off by no more than this: half of what is called lost
+#: (`fedsyn.evaluation.verdict.LOST`; a test holds the two together). A value whose bin would smear more of it over its
+#: neighbours gets a bin of its own.
+KEPT_SHARE = 0.05
+#: And its standard deviation, if that is off by no more than this factor's logarithm.
+KEPT_SPREAD = log(1.5) / 2.0
+# That k random numbers have a common divisor of m or more has a chance of m^(1-k) about; below this it is none.
+_CHANCE = 1e-3
+# Shares of the rows that codes for missing values hold together, at least, and how many there may be on one side.
+_OFTEN, _MOST_CODES = 0.01, 5
+
+_MONTH = 365.2425 / 12  # days
+
+Counts = npt.NDArray[np.int64]
+
+
+def counted_numbers(column: BinnedColumn, series: pd.Series, missing: frozenset[str]) -> tuple[Floats, Counts]:
+    """Returns the different finite numbers of a column, ascending, with their rows.
+
+    None where dates stand among numbers, of which `fedsyn schema check` says so.
+    """
+    encoder = Encoder({"x": column}, missing, np.int64, keep=("x",))
+    try:
+        numbers = encoder.block(series.to_frame("x")).own.numbers["x"]
+    except DataError:
+        numbers = np.empty(0)
+    return np.unique(numbers[np.isfinite(numbers)], return_counts=True)
+
+
+def written_in_months(column: BinnedColumn) -> bool:
+    """Returns whether dates are written without their day, as 202405 is."""
+    form = column.format if isinstance(column, DateColumn) else None
+    return form is not None and "%d" not in form
+
+
+def room(column: BinnedColumn) -> Floats:
+    """Returns the number of different values in each bin, (bins,).
+
+    They are numbers, or months.
+    """
+    widths = np.diff(column.edges)
+    if column.values or not column.whole:
+        return np.ones(len(widths)) if column.values else np.full(len(widths), np.inf)
+    return np.asarray(np.maximum(1.0, np.rint(widths / _MONTH)) if written_in_months(column) else widths)
+
+
+def in_steps(column: BinnedColumn, numbers: Floats) -> BinnedColumn:
+    """Returns the column with the largest step of its numbers.
+
+    All of them are multiples of it.
+
+    Hundreds of dollars, half points, quarters of hours. Zero is a multiple of everything and counts as none. Of k
+    random numbers the greatest common divisor is m or more with a chance of about m^(1-k): the sum of g^-k from m on.
+    So a few numbers show no small step. Days are counted from an arbitrary one, so dates have none.
+
+    Args:
+        column: as drafted, in its smallest steps.
+        numbers: (k,) different ones.
+    """
+    if not isinstance(column, WrittenNumber | TemporalColumn) or isinstance(column, DateColumn) or not len(numbers):
+        return column
+    whole = np.abs(numbers[numbers != 0]).astype(np.int64)
+    step = int(np.gcd.reduce(whole)) if len(whole) and np.array_equal(whole, np.abs(numbers[numbers != 0])) else 1
+    if step <= 1 or float(step) ** (1 - len(whole)) > _CHANCE:
+        return column
+    low, high = column.span
+    ends = np.floor(low / step) * step, np.ceil(high / step) * step
+    if isinstance(column, WrittenNumber):
+        size: Any = step / 10**column.decimals if column.decimals else step
+    else:  # of the clock, whose last bound is the last moment of a day
+        size, ends = step, (ends[0], np.floor(high / step) * step)
+    bounds = {"lower": column.bound(float(ends[0])), "upper": column.bound(float(ends[1]))}
+    return _with(column, multiple_of=size, **bounds)
+
+
+def listed(column: BinnedColumn, numbers: Floats, counts: Counts) -> BinnedColumn | None:
+    """Returns the column with its few values as the only ones.
+
+    None where a value is held by few rows, or where bins of one number each would hold the same values.
+
+    Args:
+        column: as drafted.
+        numbers: (k,) different ones, ascending.
+        counts: (k,) rows of each.
+    """
+    if len(numbers) < 2 or counts.min() < FEW_ROWS or not column.whole:
+        return None
+    if numbers[-1] - numbers[0] == len(numbers) - 1 and (numbers[0], numbers[-1]) == column.span:
+        return None
+    return _with(
+        column, values=[column.bound(number) for number in numbers.tolist()], lower=None, upper=None, bins=None
+    )
+
+
+def spikes(column: BinnedColumn, numbers: Floats, counts: Counts, rows: int, noise: float) -> Floats:
+    """Returns the numbers whose share the column's bins would lose.
+
+    A bin spreads its rows evenly over its numbers. Of a number that a share s of the rows hold, in a bin of b rows and
+    w numbers, that moves s - b / (rows w) of the rows. It has to be more than a table may lose and still keep the share
+    (`KEPT_SHARE`), and more than the noise of the two cells that a bin of its own adds.
+
+    Args:
+        column: as drafted, with its bins and the atoms so far.
+        numbers: (k,) different ones, ascending.
+        counts: (k,) rows of each.
+        rows: of the table.
+        noise: of one cell at the draft's budget, as a share of the rows.
+    """
+    codes = column.codes_of(numbers)
+    held = np.bincount(codes, counts, minlength=column.size)[codes]
+    moved = (counts - held / room(column)[codes]) / rows
+    known = np.isin(numbers, [column.number(atom) for atom in column.atoms])
+    lost: Floats = numbers[(moved > max(KEPT_SHARE, 2.0 * noise)) & (counts >= FEW_ROWS) & ~known]
+    return lost
+
+
+def between_atoms(column: BinnedColumn, numbers: Floats, atoms: Floats) -> BinnedColumn:
+    """Returns the column without room beyond an atom at its end.
+
+    Nothing lies below a limit of detection, or above a cap.
+    """
+    ends = {key: column.bound(end) for key, end in (("lower", numbers[0]), ("upper", numbers[-1])) if end in atoms}
+    return _with(column, **ends) if ends else column
+
+
+def with_atoms(column: BinnedColumn, numbers: Collection[float]) -> BinnedColumn:
+    """Returns the column with some atoms more."""
+    if not len(numbers):
+        return column
+    every = {column.number(atom) for atom in column.atoms} | {*numbers}
+    return _with(column, atoms=[column.bound(number) for number in sorted(every)])
+
+
+def far_codes(numbers: Floats, counts: Counts, known: Collection[float]) -> list[float]:
+    """Returns numbers that stand for a missing value beyond doubt.
+
+    They are some that tables use so (`known`), together in at least 1 of 100 rows, each in at least `FEW_ROWS`, and
+    farther from all others than these are from each other: -999 among temperatures, 99 among answers of 1 to 5, the
+    year 9999. What stands nearer may be a value, and is hinted at (`vocabulary.sentinel`).
+
+    Args:
+        numbers: (k,) different finite ones.
+        counts: (k,) rows of each.
+        known: numbers that tables use for missing values.
+    """
+    order = np.argsort(numbers)
+    numbers, counts, codes = numbers[order], counts[order], list[float]()
+    for side in (1, -1):
+        ends = numbers[::-side], counts[::-side]
+        for most in range(min(_MOST_CODES, len(numbers) - 3), 0, -1):
+            some, held, rest = ends[0][:most], ends[1][:most], ends[0][most:]
+            often = held.min() >= FEW_ROWS and held.sum() >= _OFTEN * counts.sum()
+            if often and set(some.tolist()) <= {*known} and np.abs(some - rest[0]).min() > np.ptp(rest):
+                codes += some.tolist()
+                break
+    return codes
+
+
+def _with(column: BinnedColumn, **keys: Any) -> BinnedColumn:
+    """The column with some keys more, which were read from the rows."""
+    marks = [key for key in keys if key not in ("lower", "upper", "bins") and key not in column.drafted]
+    data = column.model_dump() | keys | {"drafted": (*column.drafted, *marks)}
+    return type(column).model_validate({key: value for key, value in data.items() if value is not None})

@@ -1,0 +1,101 @@
+"""Whole drafts of tables, with constraints that hold, and hints.
+
+`fedsyn init` and `Schema.draft` both ask here, so the same rows give the same draft at the command and in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedsyn import yamlio
+from fedsyn.errors import DataError
+from fedsyn.lazy import pd
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.column_base import AsideColumn
+from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
+from fedsyn.table.schema.drafted_bins import FINEST
+from fedsyn.table.schema.proposals import Proposal, proposed_constraints
+
+#: What stands above the constraints that a draft proposes, and how one of their lines begins.
+HOLD = "These hold in all rows. To state one that holds by its meaning, take the `#? ` away from it and from its head:"
+HEAD = "constraints:"
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A drafted schema, with what its rows showed.
+
+    Attributes:
+        schema: a `Schema`, whose hints are those of the guesses.
+        guesses: column -> what is proposed for it, and why.
+        holding: constraints that hold in all rows.
+    """
+
+    schema: Any
+    guesses: dict[str, Guess]
+    holding: list[Proposal]
+
+    def hinted(self, hints: Mapping[str, str]) -> Draft:
+        """Returns this draft with hints more, column -> sentence."""
+        guesses = {n: replace(g, hints=(*g.hints, hints[n])) if n in hints else g for n, g in self.guesses.items()}
+        return Draft(self.schema.remarked(remarks(guesses, self.holding)), guesses, self.holding)
+
+
+def drafted(
+    kind: Any,
+    frame: pd.DataFrame,
+    bins: int | None = None,
+    label: str | None = None,
+    keep: Collection[str] = (),
+    *,
+    decimal: str | None = None,
+    text: bool = False,
+    where: str = "the table",
+    notes: Collection[str] = (),
+) -> Draft:
+    """Drafts the schema of a table.
+
+    Args:
+        kind: the class `Schema`.
+        frame, bins, label, keep, decimal, text: as `draft_columns`.
+        where: what to call the table in a message.
+        notes: on how it was read, which end a message.
+
+    Raises:
+        ConfigError, DataError: as `draft_columns`. DataError: no column is left to model.
+    """
+    guesses = draft_columns(frame, bins, label, keep, decimal=decimal, text=text)
+    if all(isinstance(guess.column, AsideColumn) for guess in guesses.values()):
+        raise DataError(
+            f"no column of {where} is left to synthesise: each is empty, personal, free text, one value in every row, "
+            "or different in every row; --keep NAME (in Python keep=[NAME]) keeps one"
+            + "".join(f"; {note}" for note in notes)
+        )
+    # Constraints that hold may need columns with a missing value, or with finer bins: wide ones keep little of them.
+    fine = guesses if bins is not None else {name: _finest(guess) for name, guess in guesses.items()}
+    holding = proposed_constraints(kind.from_dict(drafted_schema(fine, label), where), frame)
+    guesses |= {name: fine[name] for one in holding for name in one.columns}
+    for name in {one.unknown for one in holding} - {""}:
+        guesses[name] = replace(guesses[name], column=guesses[name].column.model_copy(update={"missing": True}))
+    schema = kind.from_dict(drafted_schema(guesses, label), where)
+    return Draft(schema.remarked(remarks(guesses, holding)), guesses, holding)
+
+
+def _finest(guess: Guess) -> Guess:
+    column = guess.column
+    binned = isinstance(column, BinnedColumn) and not column.values
+    return replace(guess, column=column.cut(FINEST)) if binned else guess  # type: ignore[attr-defined]
+
+
+def remarks(guesses: Mapping[str, Guess], holding: Collection[Proposal]) -> dict[str, list[str]]:
+    """Returns the remarks that a schema keeps of its draft.
+
+    Maps each column to its hints, and "" to the constraints that hold.
+    """
+    lines = {name: list(guess.hints) for name, guess in guesses.items() if guess.hints}
+    if holding:
+        rules = [f"  - {yamlio.in_one_line(one.rule.data())}  # in {one.rows:,} rows" for one in holding]
+        lines[""] = [HOLD, HEAD, *rules]
+    return lines

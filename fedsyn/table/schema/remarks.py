@@ -1,0 +1,64 @@
+"""Remarks of a draft in a schema's text.
+
+They are lines that begin with `#?`, for the table's holder alone. Those on a column stand above it, those on the table
+at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from fedsyn import yamlio
+from fedsyn.output import plain
+from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK
+
+Remarks = Mapping[str, Sequence[str]]
+
+
+def text_with(data: dict[str, Any], remarks: Remarks) -> str:
+    """Returns the text of a draft, with its note and remarks.
+
+    Args:
+        data: the schema as plain data.
+        remarks: column -> lines that stand above it, and "" -> at the end.
+    """
+    if not any(remarks.values()):
+        return DRAFT_NOTE + yamlio.dumps(data)
+    data = dict(data)
+    lines = [*DRAFT_NOTE.splitlines(), "columns:"]
+    for name, column in data.pop("columns").items():
+        lines += [f"  {REMARK}{plain(line, keep='')}" for line in remarks.get(name, ())]
+        lines += yamlio.dumps({"columns": {name: column}}).splitlines()[1:]
+    lines += yamlio.dumps(data).splitlines() if data else []
+    return "\n".join([*lines, *(f"{REMARK}{plain(line, keep='')}" for line in remarks.get("", ()))]) + "\n"
+
+
+def remarks_of(text: str) -> dict[str, tuple[str, ...]]:
+    """Returns the remarks in a schema's text (`text_with`).
+
+    The text is valid YAML.
+    """
+    mark = REMARK.strip()
+    if mark not in text:
+        return {}
+    lines, found = text.split("\n"), dict[str, tuple[str, ...]]()
+    for name, line in _lines_of_columns(text):
+        start = line
+        while start and lines[start - 1].lstrip().startswith(mark):
+            start -= 1
+        if start < line:
+            found[name] = tuple(lines[at].strip().removeprefix(REMARK) for at in range(start, line))
+    last = tuple(line.removeprefix(REMARK) for line in lines if line.startswith(mark))
+    return found | ({"": last} if last else {})
+
+
+def _lines_of_columns(text: str) -> list[tuple[str, int]]:
+    """Name and line of each column."""
+    document = yaml.compose(text, Loader=yaml.SafeLoader)
+    entries = document.value if isinstance(document, yaml.MappingNode) else ()
+    columns = next((value for key, value in entries if key.value == "columns"), None)
+    entries = columns.value if isinstance(columns, yaml.MappingNode) else ()
+    return [(key.value, key.start_mark.line) for key, _ in entries]
