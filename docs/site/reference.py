@@ -343,6 +343,10 @@ def schema() -> str:
         constraints.Determined,
         constraints.Impossible,
         constraints.When,
+        constraints.Dropout,
+        constraints.MissingWhere,
+        constraints.ZeroTogether,
+        constraints.Nested,
     ):
         lines += [f"- {first_paragraph(rule)}"]
     lines += ["", "```text", *_forms(constraints.__doc__ or ""), "```", ""]

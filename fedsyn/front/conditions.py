@@ -164,14 +164,20 @@ def _literal(schema: Schema, name: Any, request: Any) -> Literal:
     column = _column(schema, name)
     try:
         if isinstance(request, Except):
-            return schema.compiled.traced(Condition(name, column, request.values).negated())
-        if isinstance(request, tuple) and len(request) == 2:
-            request = Between(*request)
-        elif isinstance(request, Iterable) and not isinstance(request, str | bytes | Mapping):
-            request = list(request)
-        return schema.compiled.traced(Condition(name, column, request).literal())
+            literal = Condition(name, column, request.values).negated()
+        else:
+            if isinstance(request, tuple) and len(request) == 2:
+                request = Between(*request)
+            elif isinstance(request, Iterable) and not isinstance(request, str | bytes | Mapping):
+                request = list(request)
+            literal = Condition(name, column, request).literal()
+        literal = schema.compiled.traced(literal)
     except SchemaError as error:
         raise ConfigError(f"where: {error}") from None
+    inner = next((code for code, group in schema.compiled.nested if group == literal.name), None)
+    if inner is not None:
+        raise ConfigError(f"where: '{name}' follows from '{inner}'; ask for values of '{inner}'")
+    return literal
 
 
 def _obeying(model: AnyModel, schema: Schema) -> AnyModel:

@@ -384,11 +384,13 @@ class Synthesizer(Generic[F]):
         """
         from fedsyn.evaluation.real.comparison import compare_tables
         from fedsyn.evaluation.scores import moments
+        from fedsyn.runs.synthesis import decoding
 
         blocks = [release.schema.block(frame) for frame in frames_of(real)]
         real_codes = np.concatenate([block.codes for block in blocks])
         randomness = Randomness(self.seed)
         codes = release.model.sample(max(1, len(real_codes)), randomness.ordinary("evaluate", "rows"))
+        codes = decoding(release.schema, release.model).placed(codes)
         known = moments([block.numbers for block in blocks]), None
         rng = randomness.ordinary("evaluate")
         return codes, compare_tables(release.schema.adjusted(None, label), real_codes, codes, moments=known, rng=rng)
@@ -410,12 +412,13 @@ class Synthesizer(Generic[F]):
             path: of an HTML file; one that exists is replaced.
             real: real rows to compare with; such a page is not for publication, and says so.
         """
-        from fedsyn.runs.synthesis import expected_rows
+        from fedsyn.runs.synthesis import decoding, expected_rows
 
         release = self._fitted("report()")
         if real is None:
             rows = min(expected_rows(release.model), _MOST_DRAWN)
-            page = page_of(release, release.model.sample(rows, Randomness(self.seed).ordinary("report")))
+            codes = release.model.sample(rows, Randomness(self.seed).ordinary("report"))
+            page = page_of(release, decoding(release.schema, release.model).placed(codes))
         else:
             page = page_of(release, *self._compared(release, real))
         if path is None:

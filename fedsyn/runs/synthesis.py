@@ -71,7 +71,7 @@ def write_synthetic(
 
         def made(numbered: tuple[int, tuple[Make, np.random.Generator]]) -> tuple[npt.NDArray[np.integer], object]:
             number, (make, rng) = numbered
-            codes = make()
+            codes = schema.placed(make())
             return codes, writer.render(codes, rng, number * BATCH)
 
         for codes, rendered in _in_order(
@@ -98,11 +98,13 @@ def decoding(schema: Schema, model: AnyModel, lean: float | None = None) -> Sche
             table by itself, whose conditions on a range are exact.
     """
     names = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
-    counts = dict(zip(names, model.project_many([(name,) for name in names]), strict=True))
+    pairs = schema.compiled.nested
+    tables = model.project_many([*((name,) for name in names), *pairs])
+    counts, nested = dict(zip(names, tables, strict=False)), dict(zip(pairs, tables[len(names) :], strict=True))
     if lean is None or not isinstance(model, Model):
-        return schema.shaped(counts, lean or 0.0)
+        return schema.shaped(counts, lean or 0.0, nested=nested)
     codes = model.sample(_ROWS, np.random.default_rng(0)).astype(np.intp)  # a quadrature: nothing is drawn from it
-    return schema.shaped(counts, lean, (codes, model.log_odds))
+    return schema.shaped(counts, lean, (codes, model.log_odds), nested)
 
 
 def expected_rows(model: AnyModel) -> int:

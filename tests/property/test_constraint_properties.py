@@ -64,10 +64,24 @@ def schemas(draw: st.DrawFn) -> tuple[dict[str, dict[str, Any]], list[Any]]:
     numbers = [name for name in kinds if name != "ward"]
     rules: list[Any] = []
     for _ in range(draw(st.integers(1, 4))):
-        sort = draw(st.sampled_from(["order", "order", "impossible", "when"]))
+        sort = draw(st.sampled_from(["order", "order", "impossible", "when", "dropout", "missing", "zero"]))
+        absent = [name for name in kinds if kinds[name]["missing"]]
         if sort == "order" and len(numbers) > 1:
             left, right = draw(st.permutations(numbers))[:2]
             rules.append(f"{left} {draw(st.sampled_from(sorted(COMPARED)))} {right}")
+        elif sort == "dropout":
+            if absent:
+                always = [name for name in kinds if name not in absent]
+                names = [*always[: draw(st.integers(1, 2))], *draw(st.permutations(absent))]
+                rules += [{"dropout": names}] if len(names) > 1 else []
+        elif sort == "missing":
+            if absent and len(kinds) > 1:
+                name = draw(st.sampled_from(absent))
+                others = draw(st.lists(st.sampled_from([n for n in kinds if n != name]), min_size=1, max_size=2))
+                rules.append({"missing": name, "where": {other: condition(draw, other, kinds) for other in others}})
+        elif sort == "zero":
+            if len(numbers) > 1:
+                rules.append({"zero": draw(st.permutations(numbers))[: draw(st.integers(2, 3))]})
         elif sort == "impossible":
             names = draw(st.lists(st.sampled_from(list(kinds)), min_size=1, max_size=3, unique=True))
             rules.append({"impossible": {name: condition(draw, name, kinds) for name in names}})
@@ -103,6 +117,18 @@ def obeys(row: dict[str, Any], rules: list[Any]) -> bool:
         if isinstance(rule, str):
             left, sign, right = rule.split(" ")
             if row[left] is not None and row[right] is not None and not COMPARED[sign](row[left], row[right]):
+                return False
+        elif "dropout" in rule:
+            absent = [row[name] is None for name in rule["dropout"]]
+            if absent != sorted(absent):
+                return False
+        elif "missing" in rule:
+            if (row[rule["missing"]] is None) != all(
+                meets(row[name], wanted) for name, wanted in rule["where"].items()
+            ):
+                return False
+        elif "zero" in rule:
+            if len({row[name] == 0 for name in rule["zero"] if row[name] is not None}) > 1:
                 return False
         elif "impossible" in rule:
             if all(meets(row[name], wanted) for name, wanted in rule["impossible"].items()):
@@ -152,13 +178,17 @@ NARROW = [{"when": {"ward": ["x"]}, "then": {"a": [">= 6"]}}, "a <= b", {"imposs
 @example((CHAIN, ["a <= b", "b <= c"]), 0, False)
 @example((GAP, ["a < b", "b < c"]), 1, False)
 @example((RANGE, NARROW), 2, False)
+@example(
+    (GAP | {"a": whole(0, 9, 2, missing=True)}, [{"dropout": ["c", "a", "b"]}, "a <= b", {"zero": ["b", "a"]}]), 3, True
+)
+@example((GAP, [{"missing": "b", "where": {"ward": ["x"], "a": ["< 3"]}}, "b <= c"]), 4, False)
 @given(schemas(), st.integers(0, 2**32 - 1), st.booleans())
 @settings(max_examples=50, deadline=None)
 def test_zeros_and_rows_are_those_of_brute_force(
     case: tuple[dict[str, dict[str, Any]], list[Any]], seed: int, redraws: bool
 ) -> None:
     kinds, rules = case
-    assume(not circular(rules))
+    assume(rules and not circular(rules))
     with pytest.MonkeyPatch.context() as patch:
         if not redraws:  # every row that breaks a constraint is placed
             patch.setattr(compiled, "_DRAWS", 0)

@@ -80,7 +80,8 @@ def sentences(draft: Draft, rows: int) -> list[str]:
         )
     lines += [f"{name}: {hint}." for name, hints in draft.schema.hints.items() for hint in hints]
     for one in holding:
-        lines.append(f"Holds in all rows ({one.rows:,} without a missing value): {one.rule.text}. {one.better}".strip())
+        breaks = f"Without it {100 * one.breaks:.1f}% would break it."
+        lines.append(f"Holds in all rows ({one.rows:,}): {one.rule.text}. {breaks} {one.better}".strip())
     if holding:
         lines.append(
             "What holds by its meaning can be a constraint: the draft has it as a comment, `schema review` asks."

@@ -7,6 +7,7 @@ What the table shows is printed for its holder alone; nothing of it is written.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from fedsyn.errors import InputError
 from fedsyn.front.cli.console import wrapped, writing
 from fedsyn.output import plain, say
 from fedsyn.table.schema import CategoricalColumn, Schema
-from fedsyn.table.schema.approval import Finding, How, left, people
+from fedsyn.table.schema.approval import Finding, How, left, not_stated, people
 from fedsyn.table.schema.column_base import IdentifierColumn
 from fedsyn.table.schema.review import (
     answered,
@@ -81,6 +82,7 @@ def review_in_terminal(
     waiting = left(Schema.load(file), findings, few)
     rest = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
     say(wrapped(f"{file}: {rest}"))
+    say_not_stated(file, file.read_text(encoding="utf-8"))
 
 
 def _answered(file: Path, name: str, answer: str, findings: Mapping[str, Finding] | None, few: int) -> bool:
@@ -116,14 +118,15 @@ def _ask_about_constraints(file: Path) -> None:
 
     It must if it holds by its meaning, and so for every row there can be.
     """
-    for rule, rows in proposed_lines(file.read_text(encoding="utf-8")):
+    for one in proposed_lines(file.read_text(encoding="utf-8")):
+        rule = one.rule
         text = file.read_text(encoding="utf-8")
         try:
             new, answer = stated(text, rule, holds=True, where=str(file)), ""
         except InputError:  # one of its columns is not modelled any more
             new, answer = text, "n"
         if not answer:
-            say("\n" + wrapped(f"holds in all rows ({rows} without a missing value): {plain(rule)}"))
+            say("\n" + wrapped(f"holds in all rows: {plain(str(one))}"))
             keys = "[y]es, it must: state it as a constraint   [n]o, it only happens to   [l]ater"
             answer = typer.prompt(f"{keys}\n", default="l", show_default=False).strip().lower()[:1]
         if answer in ("y", "n"):
@@ -150,6 +153,16 @@ def _ask_about_persons(file: Path, rows: pd.DataFrame | None) -> None:
             data["drafted"] = [mark for mark in data["drafted"] if mark != "person"]
             with writing(file):
                 file.write_text(answered(file.read_text(encoding="utf-8"), name, data, str(file)), encoding="utf-8")
+
+
+def say_not_stated(file: Path, text: str) -> None:
+    """Says which proposed constraints are not stated, and what to do."""
+    sentences = not_stated(proposed_lines(text))
+    for sentence in sentences:
+        say(wrapped(plain(sentence)))
+    if sentences:
+        say(wrapped("State each that holds by its meaning: answer its question in a terminal, or name it:"))
+        say(f"  fedsyn schema review {shlex.quote(str(file))} --state RULE")
 
 
 def _edited(text: str, name: str, where: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fedsyn.table.data.sources import Cells
     from fedsyn.table.schema import Schema
-    from fedsyn.table.schema.approval import Finding
+    from fedsyn.table.schema.approval import Finding, How
     from fedsyn.table.schema.drafting import Draft
     from fedsyn.table.schema.holdings import Holding
 
@@ -267,6 +267,18 @@ def review_command(
         bool,
         typer.Option("--private", help="Let the run find bounds and categories with noisy sums."),
     ] = False,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", metavar="RULE", help="State a proposed constraint; 'all' for every one; may be repeated."
+        ),
+    ] = None,
+    maps: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--map", metavar="FILE", help="Public CSV of a code and its group, named as columns; may be repeated."
+        ),
+    ] = None,
     few: FewOption = 10,
     separator: SeparatorOption = None,
     encoding: EncodingOption = None,
@@ -278,16 +290,15 @@ def review_command(
     skip_footer: SkipFooterOption = None,
     rename: RenameOption = None,
 ) -> None:
-    """Approve a drafted schema.
+    """Approve a drafted schema, and state what holds in every row.
 
     Go through it column by column in a terminal, or approve the named columns at once.
     """
     from fedsyn.front.cli.reviewing import review_in_terminal
     from fedsyn.table.schema import Schema
-    from fedsyn.table.schema.approval import How, people, standing
+    from fedsyn.table.schema.approval import How, people
     from fedsyn.table.schema.holdings import unlike
-    from fedsyn.table.schema.review import approve as approved
-    from fedsyn.table.schema.review import proposed_lines
+    from fedsyn.table.schema.review import with_map, with_stated
 
     schema = Schema.load(file)
     if fold and not data:
@@ -295,7 +306,7 @@ def review_command(
     options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
     seen = _read(schema, data, few, options)
     findings, rows = (None, None) if seen is None else (seen.findings, seen.rows)
-    if not approve and not every:
+    if not (approve or every or state or maps):
         if not sys.stdin.isatty():
             raise ConfigError("a review asks in a terminal; without one, name columns: --approve COLUMN, or --all")
         different = {} if seen is None else unlike(seen.holdings)
@@ -303,18 +314,34 @@ def review_command(
             say(sentence)
         review_in_terminal(file, findings, few, rows)
         return
-    names = list(approve or schema.unapproved)
-    unanswered = standing(schema.hints, names)
-    text = approved(file.read_text(encoding="utf-8"), names, How(few, public, fold, private), findings, str(file))
+    text = file.read_text(encoding="utf-8")
+    for known in maps or ():
+        text = with_map(text, known, str(file))
+    text = with_stated(text, state or (), str(file))
+    names = list(approve or (schema.unapproved if every else ()))
+    _approve_at_once(file, text, names, How(few, public, fold, private), seen)
+
+
+def _approve_at_once(file: Path, text: str, names: Sequence[str], how: How, seen: Seen | None) -> None:
+    """Approves columns of a schema's text and writes it.
+
+    Says what is left to approve, and what was not answered.
+    """
+    from fedsyn.front.cli.reviewing import say_not_stated
+    from fedsyn.table.schema import Schema
+    from fedsyn.table.schema.approval import people, standing
+    from fedsyn.table.schema.review import approve
+
+    unanswered = standing(Schema.loads(text, str(file)).hints, names)
+    text = approve(text, names, how, None if seen is None else seen.findings, str(file))
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved
     rest = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
     say(wrapped(f"{file}: approved {counted(len(names), 'column')}; {rest}"))
-    for sentence in [*people(Schema.loads(text), rows), *unanswered]:
+    for sentence in [*people(Schema.loads(text), None if seen is None else seen.rows), *unanswered]:
         say(wrapped(f"{plain(sentence)}."))
-    if proposed_lines(text):
-        say(wrapped("What was seen to hold is left in it as comments (#?): answer them in a terminal, or delete them."))
+    say_not_stated(file, text)
 
 
 class Seen(NamedTuple):

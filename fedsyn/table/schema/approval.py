@@ -248,6 +248,19 @@ def standing(hints: Mapping[str, Sequence[str]], names: Collection[str]) -> list
     return [f"{name} is approved as it stands; {hint}" for name in names for hint in hints.get(name, ())]
 
 
+def not_stated(proposed: Collection[Any]) -> list[str]:
+    """Returns sentences on the proposed constraints that are not stated.
+
+    Args:
+        proposed: of `remarks.Proposed`.
+    """
+    return [
+        f"not stated, so it may fail in the synthetic table: {one.rule} (it holds in {one.rows} rows of yours; "
+        f"{one.breaks}% would break it if its columns were independent)"
+        for one in proposed
+    ]
+
+
 _WORDS = {
     "kind": "its kind",
     "bounds": "its bounds and bins",

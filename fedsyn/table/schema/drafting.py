@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedsyn import yamlio
 from fedsyn.errors import DataError
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import BinnedColumn
@@ -17,10 +16,8 @@ from fedsyn.table.schema.column_base import AsideColumn
 from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
 from fedsyn.table.schema.drafted_bins import FINEST
 from fedsyn.table.schema.proposals import Proposal, proposed_constraints
-
-#: What stands above the constraints that a draft proposes, and how one of their lines begins.
-HOLD = "These hold in all rows. To state one that holds by its meaning, take the `#? ` away from it and from its head:"
-HEAD = "constraints:"
+from fedsyn.table.schema.remarks import HEAD, HOLD, proposing
+from fedsyn.table.schema.rules import Comparison, Determined, SumRule
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +73,8 @@ def drafted(
     # Constraints that hold may need columns with a missing value, or with finer bins: wide ones keep little of them.
     fine = guesses if bins is not None else {name: _finest(guess) for name, guess in guesses.items()}
     holding = proposed_constraints(kind.from_dict(drafted_schema(fine, label), where), frame)
-    guesses |= {name: fine[name] for one in holding for name in one.columns}
+    sharp = [one for one in holding if isinstance(one.rule, Comparison | Determined | SumRule)]
+    guesses |= {name: fine[name] for one in sharp for name in one.columns}
     for name in {one.unknown for one in holding} - {""}:
         guesses[name] = replace(guesses[name], column=guesses[name].column.model_copy(update={"missing": True}))
     schema = kind.from_dict(drafted_schema(guesses, label), where)
@@ -96,6 +94,5 @@ def remarks(guesses: Mapping[str, Guess], holding: Collection[Proposal]) -> dict
     """
     lines = {name: list(guess.hints) for name, guess in guesses.items() if guess.hints}
     if holding:
-        rules = [f"  - {yamlio.in_one_line(one.rule.data())}  # in {one.rows:,} rows" for one in holding]
-        lines[""] = [HOLD, HEAD, *rules]
+        lines[""] = [HOLD, HEAD, *(proposing(one.rule.data(), one.rows, one.breaks) for one in holding)]
     return lines

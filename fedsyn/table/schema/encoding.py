@@ -21,6 +21,7 @@ from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import LEFT_OUT
 from fedsyn.table.schema.columns import CategoricalColumn, Column
+from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.values import is_missing
 
 # Codes of text that are remembered for a column.
@@ -282,3 +283,14 @@ def _factorised(series: pd.Series) -> tuple[list[Any], Codes]:
         return series.cat.categories.tolist(), series.cat.codes.to_numpy()
     inverse, uniques = pd.factorize(series, use_na_sentinel=True)
     return uniques.tolist(), inverse
+
+
+def drawn_rows(columns: Mapping[str, Any], missing_text: frozenset[str], frame: pd.DataFrame) -> DrawnRows:
+    """Returns a table's rows as constraints see them.
+
+    They have codes, and numbers of the ordered columns as they are.
+    """
+    ordered = [name for name, column in columns.items() if isinstance(column, BinnedColumn)]
+    block = Encoder(columns, missing_text, np.int64, keep=ordered).whole(frame)
+    drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
+    return DrawnRows({name: block.codes[:, j] for j, name in enumerate(columns)}, drawn)

@@ -21,17 +21,19 @@ from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.notebook import Shown, View
 from fedsyn.output import plain
-from fedsyn.table.schema.approval import How, approved_columns, findings, not_approved, standing
+from fedsyn.table.schema.approval import How, approved_columns, findings, not_approved, not_stated, standing
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase
 from fedsyn.table.schema.columns import CategoricalColumn, Column, column_dict
-from fedsyn.table.schema.compiled import CompiledRules, RowOdds, computed_columns
+from fedsyn.table.schema.compiled import CompiledRules, RowOdds
+from fedsyn.table.schema.computed import computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
-from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
+from fedsyn.table.schema.encoding import Block, Encoder, OwnRows, drawn_rows
 from fedsyn.table.schema.frames import as_frame
+from fedsyn.table.schema.nested import Placed
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
-from fedsyn.table.schema.problems import describe
-from fedsyn.table.schema.remarks import Remarks, remarks_of, text_with
+from fedsyn.table.schema.problems import describe, require_usable
+from fedsyn.table.schema.remarks import Proposed, Remarks, proposed_in, remarks_of, text_with, without_rules
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.table.schema.shown import described, view_of
 from fedsyn.table.schema.spread import spread
@@ -82,6 +84,7 @@ class Schema(BaseModel, Shown):
     missing_values: tuple[str, ...] = ()
     approved: bool = False
     _odds: RowOdds | None = PrivateAttr(default=None)
+    _groups: Placed | None = PrivateAttr(default=None)
     _remarks: Remarks = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="before")
@@ -118,16 +121,7 @@ class Schema(BaseModel, Shown):
 
     @model_validator(mode="after")
     def _names_are_usable(self) -> Schema:
-        if any(not name.strip() for name in self.every_column):
-            raise ValueError("every column needs a name that is not blank")
-        if self.label in self.aside:
-            raise ValueError(
-                f"the label '{self.label}' is set aside (kind {self.aside[self.label].kind}): it is not modelled"
-            )
-        if self.label in self.derived:
-            raise ValueError(f"the label '{self.label}' is computed by a constraint: it is not modelled")
-        if self.label is not None and self.label not in self.columns:
-            raise ValueError(f"the label '{self.label}' is not a column{nearest(self.label, self.columns)}")
+        require_usable(self)
         return self
 
     @classmethod
@@ -260,6 +254,19 @@ class Schema(BaseModel, Shown):
         """
         return {name: tuple(lines) for name, lines in self._remarks.items() if name and lines}
 
+    @property
+    def proposed(self) -> tuple[Proposed, ...]:
+        """Constraints that a draft has seen to hold, not yet `stated`."""
+        return tuple(proposed_in(self._remarks.get("", ())))
+
+    def stated(self, *rules: Any) -> Schema:
+        """Returns the schema with further constraints; without any, all `proposed`."""
+        data = self.to_dict()
+        known = [yamlio.loads(one.rule, "a constraint") for one in self.proposed]
+        data["constraints"] = [*data.get("constraints", ()), *(rules or known)]
+        schema = Schema.from_dict(data)
+        return schema.remarked(without_rules(self._remarks, [rule.data() for rule in schema.constraints]))
+
     def remarked(self, remarks: Remarks, *, answered: Collection[str] = ()) -> Schema:
         """Returns the schema with remarks, but none on answered columns."""
         other = self.model_copy()
@@ -352,7 +359,8 @@ class Schema(BaseModel, Shown):
             frame: the table, to count who holds a category; without it, what the draft marked as rare counts.
             how: see `How`: few, public, fold, private.
 
-        Hints on the approved columns are answered by it; a warning repeats them once.
+        Hints on the approved columns are answered by it; a warning repeats them once. Once nothing is left to approve,
+        warnings name what was proposed and is not `stated`, too.
 
         Raises:
             SchemaError: no such column, or few rows hold a category and nobody said why it is public.
@@ -361,9 +369,10 @@ class Schema(BaseModel, Shown):
         table_findings = None if frame is None else findings(self, as_frame(frame), request.few)
         names = names or tuple(self.unapproved)
         data["columns"] |= approved_columns(self, names, table_findings, request)
-        for sentence in standing(self.hints, names):
+        schema = Schema.from_dict(data).remarked(self._remarks, answered=names)
+        for sentence in [*standing(self.hints, names), *([] if schema.unapproved else not_stated(self.proposed))]:
             warnings.warn(sentence, stacklevel=2)
-        return Schema.from_dict(data).remarked(self._remarks, answered=names)
+        return schema
 
     def adjusted(self, bins: int | None = None, label: str | None = None) -> Schema:
         """The schema with a run's `data.bins` and `data.label`, where it sets them.
@@ -400,7 +409,11 @@ class Schema(BaseModel, Shown):
         return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros, coarser=self.compiled.coarser)
 
     def shaped(
-        self, counts: Mapping[str, np.ndarray], lean: float = 0.0, model: tuple[np.ndarray, RowOdds] | None = None
+        self,
+        counts: Mapping[str, np.ndarray],
+        lean: float = 0.0,
+        model: tuple[np.ndarray, RowOdds] | None = None,
+        nested: Mapping[tuple[str, str], np.ndarray] | None = None,
     ) -> Schema:
         """Returns this schema with other draws inside bins, and unchanged codes.
 
@@ -408,6 +421,7 @@ class Schema(BaseModel, Shown):
             counts: ordered column -> (codes,) records: the released counts of the bins, which draws follow.
             lean: where in the range of what the counts leave open, -1 to 1.
             model: (m, d) codes of rows of a released model, and its odds: numbers go by the rest of their rows.
+            nested: pair of `compiled.nested` -> (codes, codes) records of the released model.
         """
         shaped: dict[str, Any] = dict(self.columns)
         for at, (name, column) in enumerate(self.columns.items()):
@@ -418,6 +432,7 @@ class Schema(BaseModel, Shown):
         other.__dict__.pop("every_column", None)
         other.__dict__["compiled"] = self.compiled.drawing_from(shaped)
         other._odds = None if model is None else model[1]
+        other._groups = {pair: self.compiled.groups_of(pair, table) for pair, table in (nested or {}).items()} or None
         return other
 
     @property
@@ -507,17 +522,14 @@ class Schema(BaseModel, Shown):
         return self.compiled.violations(self.rows_of(frame))
 
     def rows_of(self, frame: AnyFrame) -> DrawnRows:
-        """Returns a table's rows as constraints see them.
-
-        They have the columns that are there. Raises DataError as `violations`.
-        """
+        """Returns a table's rows as constraints see them."""
         rows = as_frame(frame)
         known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
-        ordered = [name for name, column in known.items() if isinstance(column, BinnedColumn)]
-        block = Encoder(known, self.missing_text, np.int64, keep=ordered).whole(rows)
-        drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
-        codes = {name: block.codes[:, j] for j, name in enumerate(known)}
-        return DrawnRows(codes, drawn)
+        return drawn_rows(known, self.missing_text, rows)
+
+    def placed(self, codes: np.ndarray) -> np.ndarray:
+        """Returns (n, d) codes with nested codes in one group each."""
+        return self.compiled.placed(codes, self._groups)
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
         """Turns codes back into a table.
@@ -532,7 +544,8 @@ class Schema(BaseModel, Shown):
 
         Returns:
             A table with the schema's column names, order, categories, dtypes and units, for which `encode` gives
-            back `codes`, but for the code of what is not listed: such a row gets another value of the column.
+            back `codes`, but for the code of what is not listed (such a row gets another value of the column) and the
+            group of a nested code (`placed`).
 
         Raises:
             ValueError: codes of another shape, or outside the domain.
@@ -550,7 +563,7 @@ class Schema(BaseModel, Shown):
 
     def _table(self, codes: np.ndarray, rng: np.random.Generator, start: int, *, dtypes: bool) -> pd.DataFrame:
         codes = spread(codes, self.columns, self.domain, self._odds, rng)
-        rows, table = self.compiled.drawn(codes, rng, self._odds), {}
+        rows, table = self.compiled.drawn(codes, rng, self._odds, self._groups), {}
         for name in self.order:
             column: Any = self.every_column[name]
             if name in self.aside:

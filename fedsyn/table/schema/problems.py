@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -51,3 +52,17 @@ _EXPECTED = {
     "other": "true, false, or the category for unknown values",
     "groups": "a mapping from a category to a list of values",
 }
+
+
+def require_usable(schema: Any) -> None:
+    """Refuses names and labels that a schema cannot have. Raises ValueError."""
+    if any(not name.strip() for name in schema.every_column):
+        raise ValueError("every column needs a name that is not blank")
+    if schema.label in schema.aside:
+        raise ValueError(
+            f"the label '{schema.label}' is set aside (kind {schema.aside[schema.label].kind}): it is not modelled"
+        )
+    if schema.label in schema.derived:
+        raise ValueError(f"the label '{schema.label}' is computed by a constraint: it is not modelled")
+    if schema.label is not None and schema.label not in schema.columns:
+        raise ValueError(f"the label '{schema.label}' is not a column{nearest(schema.label, schema.columns)}")

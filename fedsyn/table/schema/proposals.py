@@ -3,15 +3,15 @@
 A person then says which of them hold by their meaning.
 
 Proposed is what a schema can state: one column at most another, a column that is the sum of two others or equal to one,
-a column that another determines. A constraint that would hold by chance is not: it is proposed only if at least
-`_BREAKS` rows would break it were its columns independent of each other. All pairs are looked at together, on a few
-rows first; what the schema makes of the constraint has the last word.
+a column that another determines, and the patterns of `fedsyn.table.schema.patterns`. A constraint that would hold by
+chance is not: it is proposed only if at least `BREAKS` rows would break it were its columns independent of each other.
+All pairs are looked at together, on a few rows first; what the schema makes of the constraint has the last word.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,18 +26,16 @@ from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.conditions import DrawnRows, grid_of
 from fedsyn.table.schema.ordered import DateColumn
-from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, SumRule
+from fedsyn.table.schema.patterns import BREAKS, MOST_ENTRIES, Found, Patterns, absent_in
+from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, Dropout, MissingWhere, SumRule
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
-Found = Iterator[tuple[AnyRule, list[str]]]
-# Rows that would have to break a constraint, were its columns independent, before it is proposed.
-_BREAKS = 20
 _MOST_DIGITS = 3  # of a number between two groups
 _MISPLACED = 0.05  # of the rows, whose category changes where numbers are drawn evenly inside their bins
 # Columns of a sort that are compared, rows that are looked at first, and constraints that are proposed.
 _MOST_COLUMNS, _FIRST_ROWS, _MOST = 200, 512, 20
-# Values of a column that determines another one: somebody has to read the map.
-_MOST_ENTRIES = 50
+# Rows whose values are paired at random, at least: the share that breaks a constraint is then known to half a percent.
+_PAIRED = 10_000
 _DAY = 86_400_000_000.0
 
 
@@ -47,8 +45,11 @@ class Proposal:
 
     Attributes:
         rule: itself.
-        rows: that it was seen to hold in: those in which none of its columns is missing.
+        rows: that it was seen to hold in: those in which none of its columns is missing, of a pattern of missing values
+            all.
         columns: that it is about.
+        breaks: share of rows that would break it, were its columns independent: the columns' own values, paired at
+            random. Of a comparison: of the rows that have both sides.
         unknown: the column that needs `missing: true`, for what another one holds beyond its list; "": none does.
         better: what would say more, as a sentence; "": nothing.
     """
@@ -56,6 +57,7 @@ class Proposal:
     rule: AnyRule
     rows: int
     columns: tuple[str, ...] = ()
+    breaks: float = 0.0
     unknown: str = ""
     better: str = ""
 
@@ -71,7 +73,7 @@ def proposed_constraints(schema: Any, frame: pd.DataFrame) -> list[Proposal]:
         return []
     table, plain = _Columns(schema, rows), schema.to_dict()
     proposals: list[Proposal] = []
-    for rule, names in itertools.chain(table.sums(), table.determined(), table.orders()):
+    for rule, names in table.found(proposals):
         if len(proposals) == _MOST:
             break
         stated, unknown = _stated(type(schema), plain, proposals, rule)
@@ -79,8 +81,33 @@ def proposed_constraints(schema: Any, frame: pd.DataFrame) -> list[Proposal]:
             continue
         if stated.constraints[-1] == rule and not stated.compiled.violations(rows)[rule.text]:
             known = np.logical_and.reduce([~table.absent(name) for name in names])
-            proposals.append(Proposal(rule, int(known.sum()), tuple(names), unknown, table.better(rule)))
+            held = len(known) if isinstance(rule, Dropout | MissingWhere) else int(known.sum())
+            breaks = _by_pairing(stated.compiled, rule, rows, names)
+            proposals.append(Proposal(rule, held, tuple(names), breaks, unknown, table.better(rule)))
     return proposals
+
+
+def _by_pairing(compiled: Any, rule: AnyRule, rows: DrawnRows, names: Sequence[str]) -> float:
+    """Returns the share of randomly paired rows that break a constraint.
+
+    Every column keeps its own values, and those of different columns are paired anew: the share is what a table of
+    independent columns has.
+    """
+    broken, looked, rng = 0, 0, np.random.default_rng(0)
+    while looked < _PAIRED:
+        paired = DrawnRows({}, {})
+        for name in names:
+            whole = rows.drawn[name][0] if name in rows.drawn else rows.codes[name]
+            part = rows.taken(rng.permutation(len(whole)), [name])
+            paired.codes.update(part.codes)
+            paired.drawn.update(part.drawn)
+        both = np.ones(len(whole), dtype=bool)
+        if isinstance(rule, Comparison):
+            both = ~np.logical_or.reduce([absent_in(paired, name, compiled.columns[name]) for name in names])
+        if not both.any():
+            return 0.0
+        broken, looked = broken + compiled.violations(paired)[rule.text], looked + int(both.sum())
+    return broken / looked
 
 
 def _stated(kind: Any, plain: dict[str, Any], proposals: list[Proposal], rule: AnyRule) -> tuple[Any, str]:
@@ -112,9 +139,20 @@ class _Columns:
 
     def absent(self, name: str) -> Flags:
         """(n,) which rows have no value of a column."""
-        if name in self.rows.drawn:
-            return self.rows.drawn[name][1]
-        return np.asarray(self.rows.codes[name] >= len(self.columns[name].values))
+        return absent_in(self.rows, name, self.columns[name])
+
+    def found(self, proposals: list[Proposal]) -> Found:
+        """Yields what holds, as constraints.
+
+        Args:
+            proposals: those that were taken up so far.
+        """
+        patterns = Patterns(self.columns, self.rows, self._families.get(NUMBERS, {}))
+        yield from itertools.chain(self.sums(), self.determined(), patterns.missing(), patterns.dropouts())
+        yield from self.orders()
+        rules = [one.rule for one in proposals]
+        yield from patterns.zeros({(r.left, r.right) for r in rules if isinstance(r, Comparison)})
+        yield from patterns.nests({(r.determines, r.column) for r in rules if isinstance(r, Determined)})
 
     @cached_property
     def _families(self) -> dict[str, dict[str, Floats]]:
@@ -142,7 +180,7 @@ class _Columns:
 
         Those that follow from two others are left out.
         """
-        for columns in self._families.values():
+        for family, columns in self._families.items():
             equal = {b for _, b in self._equal(columns)}
             # A flag beside a quantity says nothing that somebody would state.
             columns = {
@@ -157,9 +195,27 @@ class _Columns:
             np.fill_diagonal(least, False)
             for a, b in np.argwhere(least).tolist():
                 x, y = columns[names[a]], columns[names[b]]
-                least[a, b] = not (x > y).any() and _by_chance(x, y) >= _BREAKS
+                if family == NUMBERS:
+                    least[a, b] = self._is_quantity_of(names[a], names[b]) and not (x > y).any()
+                    # Where both are zero or neither, the zeros say it, and the rest has to say it once more.
+                    x, y = np.where(x == 0, np.nan, x), np.where(y == 0, np.nan, y)
+                least[a, b] &= not (x > y).any() and _by_chance(x, y) >= BREAKS
             for a, b in np.argwhere(least & ~(least.astype(int) @ least > 0)).tolist():
                 yield Comparison(left=names[a], op="<=", right=names[b]), [names[a], names[b]]
+
+    def _is_quantity_of(self, a: str, b: str) -> bool:
+        """Returns whether two columns of numbers may be of one unit.
+
+        As far as their cells say: counts and fractions are not, nor are cells with different signs around them, such as
+        those of a currency.
+        """
+        units = []
+        for name in (a, b):
+            column, grid = self.columns[name], grid_of(self.columns[name])
+            assert grid is not None
+            signs = (getattr(column, "prefix", ""), getattr(column, "suffix", ""))
+            units.append((*signs, grid.whole and grid.unit == 1))
+        return units[0] == units[1]
 
     def better(self, rule: AnyRule) -> str:
         """Returns a better way to keep the days between two dates.
@@ -222,7 +278,7 @@ class _Columns:
                 x, y = terms[a], terms[b]
                 whole = (y - x) / unit if sign == "-" else x + y
                 known = ~(np.isnan(whole) | np.isnan(total))
-                different = known.sum() >= _BREAKS and len(np.unique(total[known])) > 2
+                different = known.sum() >= BREAKS and len(np.unique(total[known])) > 2
                 column = b if sign == "-" else name
                 if (
                     name in (a, b)
@@ -248,10 +304,10 @@ class _Columns:
                 (a for a in able if a != b != self.label and able[a][at]), key=lambda a: a in self.rows.drawn
             ):
                 target, codes = self.columns[b], self.rows.codes[b]
-                if a not in self.rows.drawn:
-                    entries = self._by_category(a, self.rows.codes[a], b, codes)
-                else:
+                if a in self.rows.drawn:
                     entries = self._by_number(a, *self.rows.drawn[a], target, codes)
+                else:
+                    entries = self._by_category(a, self.rows.codes[a], b, codes)
                 if entries:
                     yield Determined(determines=a, column=b, map=entries), [a, b]
                     break
@@ -277,7 +333,7 @@ class _Columns:
         used = np.flatnonzero(held)
         shares = answered / max(1, table.sum())
         breaks = np.maximum(held - 1, 0).sum() * (1.0 - (shares**2).sum())
-        if breaks < _BREAKS or not 0 < len(used) <= _MOST_ENTRIES or held[used].min() < FEW_ROWS:
+        if breaks < BREAKS or not 0 < len(used) <= MOST_ENTRIES or held[used].min() < FEW_ROWS:
             return {}
         # Where each column says the other, the later one is computed.
         is_later = len(used) == np.count_nonzero(answered) and names.index(a) > names.index(b)
@@ -291,11 +347,11 @@ class _Columns:
         if column.scale[0] != NUMBERS or absent.any():
             return {}
         groups = sorted(((c, numbers[codes == c]) for c in np.unique(codes)), key=lambda item: float(item[1].min()))
-        if not 2 <= len(groups) <= _MOST_ENTRIES or any(len(group) < FEW_ROWS for _, group in groups):
+        if not 2 <= len(groups) <= MOST_ENTRIES or any(len(group) < FEW_ROWS for _, group in groups):
             return {}
         shares = np.array([len(group) for _, group in groups]) / len(codes)
         overlap = any(low.max() >= high.min() for (_, low), (_, high) in itertools.pairwise(groups))
-        if overlap or len(codes) * (1.0 - (shares**2).sum()) < _BREAKS:
+        if overlap or len(codes) * (1.0 - (shares**2).sum()) < BREAKS:
             return {}
         answers, entries, misplaced = [*target.values, None], dict[Any, Any](), 0.0
         for (code, low), (_, high) in itertools.pairwise(groups):

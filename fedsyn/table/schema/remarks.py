@@ -6,7 +6,9 @@ at the end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -16,6 +18,50 @@ from fedsyn.output import plain
 from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK
 
 Remarks = Mapping[str, Sequence[str]]
+#: What stands above the constraints that a draft proposes, and how they begin.
+HOLD = "These hold in all rows. To state one that holds by its meaning, take the `#? ` away from it and from its head:"
+HEAD = "constraints:"
+_PROPOSED = re.compile(r"  - (?P<rule>.*)  # in (?P<rows>[\d,]+) rows; without it (?P<breaks>[\d.]+)% would break it")
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A constraint that a draft proposes, as its text has it.
+
+    Attributes:
+        rule: the constraint, as a line of YAML.
+        rows: in which it was seen to hold.
+        breaks: share of the rows, in percent, that would break it, were its columns independent (`Proposal.breaks`).
+    """
+
+    rule: str
+    rows: str
+    breaks: str
+
+    def __str__(self) -> str:
+        return f"{self.rule} ({self.seen})"
+
+    @property
+    def seen(self) -> str:
+        """Words on what the rows say of it."""
+        return f"in {self.rows} rows; without it {self.breaks}% would break it"
+
+
+def proposing(rule: Any, rows: int, breaks: float) -> str:
+    """Returns the line that proposes a constraint, given as plain data."""
+    return f"  - {yamlio.in_one_line(rule)}  # in {rows:,} rows; without it {100 * breaks:.1f}% would break it"
+
+
+def proposed_in(lines: Iterable[str]) -> list[Proposed]:
+    """Returns the constraints that some remarks propose."""
+    return [Proposed(**match.groupdict()) for line in lines if (match := _PROPOSED.fullmatch(line))]
+
+
+def without_rules(remarks: Remarks, rules: Iterable[Any]) -> dict[str, Sequence[str]]:
+    """Returns remarks that do not propose some constraints, given as plain data."""
+    texts = {yamlio.in_one_line(rule) for rule in rules}
+    lines = [line for line in remarks.get("", ()) if not any(one.rule in texts for one in proposed_in([line]))]
+    return {**remarks, "": lines if proposed_in(lines) else ()}
 
 
 def text_with(data: dict[str, Any], remarks: Remarks) -> str:

@@ -6,20 +6,26 @@ stays as it is, comments too. What a draft says in lines that begin with `#?` go
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
 from fedsyn import yamlio
-from fedsyn.errors import SchemaError
+from fedsyn.bounded import read_bytes
+from fedsyn.errors import DataError, SchemaError, nearest
 from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, Finding, How, approved_columns
 from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.column_base import Value
 from fedsyn.table.schema.columns import CategoricalColumn
-from fedsyn.table.schema.drafting import HEAD, HOLD
 from fedsyn.table.schema.model import Schema
+from fedsyn.table.schema.remarks import HEAD, HOLD, Proposed, proposed_in
+from fedsyn.table.schema.rules import Determined
 
 
 def approve(
@@ -121,13 +127,87 @@ def _bound(column: BinnedColumn, text: str) -> Any:
 
 # What a draft remarks ------------------------------------------------------------------------------------------------
 
-_STATED = re.compile(rf"^{re.escape(REMARK)}  - (?P<rule>.*)  # in (?P<rows>[\d,]+) rows$", re.MULTILINE)
 _HEAD = f"{REMARK}{HEAD}"
 
 
-def proposed_lines(text: str) -> list[tuple[str, str]]:
-    """(constraint, rows) of each one that a draft proposes."""
-    return [(match["rule"], match["rows"]) for match in _STATED.finditer(text)]
+def proposed_lines(text: str) -> list[Proposed]:
+    """The constraints that a draft's text proposes."""
+    return proposed_in(line.removeprefix(REMARK) for line in text.split("\n") if line.startswith(REMARK))
+
+
+def with_stated(text: str, wanted: Collection[str], where: str = "schema") -> str:
+    """Returns the text with proposed constraints stated.
+
+    Args:
+        text: of a draft.
+        wanted: constraints as it proposes them; "all": every one.
+        where: what to call the schema in a message.
+
+    Raises:
+        SchemaError: it proposes no such constraint, or one cannot be stated beside what the schema has.
+    """
+    known = [one.rule for one in proposed_lines(text)]
+    for rule in known if "all" in wanted else wanted:
+        if rule not in known:
+            listed = "; ".join(known) or "none"
+            raise SchemaError(f"{where}: it does not propose '{rule}' (proposed: {listed}); write it into the file")
+        text = stated(text, rule, holds=True, where=where)
+    return text
+
+
+def with_map(text: str, file: str | Path, where: str = "schema") -> str:
+    """Returns the text with a public map between two columns.
+
+    It is a constraint, which computes the second column.
+
+    Args:
+        text: of a schema.
+        file: CSV of two columns, named as those of the schema: a code, and the group that it lies in.
+        where: what to call the schema in a message.
+
+    Raises:
+        InputError: no such file, not two columns of the schema, or a code in two groups.
+    """
+    schema, entries = Schema.loads(text, where), dict[Value, Value | None]()
+    try:
+        lines = [line for line in csv.reader(io.StringIO(read_bytes(file).decode("utf-8-sig"))) if line]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        raise DataError(f"cannot read {file} as a CSV file in UTF-8") from None
+    if not lines or any(len(line) != 2 for line in lines):
+        raise DataError(f"{file}: expected two columns, a code and its group")
+    (code, group), *rows = ([cell.strip() for cell in line] for line in lines)
+    for name in (code, group):
+        if name not in schema.columns:
+            raise DataError(
+                f"{file}: the first line names the schema's columns, found '{name}'{nearest(name, schema.columns)}"
+            )
+    column: Any = schema.columns[code]
+    for key, value in rows:
+        if entries.setdefault(key, value) != value:
+            raise DataError(f"{file}: '{key}' is in two groups")
+    if isinstance(column, CategoricalColumn) and code not in schema.open:  # a classification has more than one table
+        entries = {key: value for key, value in entries.items() if column.named(key) is not None}
+    rule = yamlio.in_one_line(Determined(determines=code, column=group, map=entries).data())
+    return with_constraint(text, rule, where)
+
+
+def with_constraint(text: str, rule: str, where: str = "schema") -> str:
+    """Returns a schema's text with one more constraint, a line of YAML.
+
+    Raises:
+        SchemaError: it cannot be stated beside what the schema has.
+    """
+    start = re.search(r"(?m)^constraints:[ \t]*(#.*)?\n", text)
+    if start:
+        items = re.compile(r"(?m)^( *)- ").search(text, start.end())
+        indent = items[1] if items else "  "
+        text = text[: start.end()] + f"{indent}- {rule}\n" + text[start.end() :]
+    elif re.search(r"(?m)^constraints:", text):
+        raise SchemaError(f"{where}: put each of its constraints on a line of its own, then there is room for one more")
+    else:
+        text = text.rstrip("\n") + f"\nconstraints:\n  - {rule}\n"
+    Schema.loads(text, where)
+    return text
 
 
 def stated(text: str, rule: str, *, holds: bool, where: str = "schema") -> str:
@@ -138,9 +218,17 @@ def stated(text: str, rule: str, *, holds: bool, where: str = "schema") -> str:
     Raises:
         SchemaError: it cannot be stated beside what the schema has.
     """
-    line = next(match for match in _STATED.finditer(text) if match["rule"] == rule)
-    text = text[: line.start()] + (f"  - {rule}\n" if holds else "") + text[line.end() + 1 :]
-    text = text.replace(_HEAD, HEAD, 1) if holds else text
+    lines = text.split("\n")
+    at = next(
+        at
+        for at, line in enumerate(lines)
+        if line.startswith(REMARK) and [one.rule for one in proposed_in([line.removeprefix(REMARK)])] == [rule]
+    )
+    elsewhere = _HEAD in lines and HEAD in lines  # the schema had constraints before it proposed these
+    lines[at : at + 1] = [f"  - {rule}"] if holds and not elsewhere else []
+    text = "\n".join(lines)
+    if holds:
+        text = with_constraint(text, rule, where) if elsewhere else text.replace(_HEAD, HEAD, 1)
     if not proposed_lines(text):
         text = text.replace(f"{_HEAD}\n", "").replace(f"{REMARK}{HOLD}\n", "")
     Schema.loads(text, where)

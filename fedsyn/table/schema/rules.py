@@ -9,6 +9,10 @@ They stand under `constraints`, each as one line or as a small mapping.
       - {determines: ward, column: building, map: {A: North, B: South}}      # `building` is computed
       - {impossible: {sex: male, pregnant: "yes"}}   # values, lists, "< 16", "16..45", null for missing
       - {when: {ward: children}, then: {age: "<= 17"}}
+      - {dropout: [visit_1, visit_2, visit_3]}       # where one is missing, so are all later ones
+      - {missing: ended, where: {status: active}}    # missing there, and nowhere else
+      - {zero: [claims, amount]}                     # zero in one where it is zero in the others
+      - {nested: [school, district]}                 # a school lies in one district; which, the run finds
 
 Names that hold an operator stand in backticks. What constraints mean is compiled in `fedsyn.table.schema.compiled`.
 """
@@ -27,7 +31,10 @@ from fedsyn.table.schema.column_base import Value
 
 Wanted = Value | None | tuple[Value | None, ...]
 _OPERATOR = re.compile(r"\s*(<=|>=|->|<|>|=)\s*")
-_FORMS = "'a <= b', 'total = a + b', {determines, column, map}, {impossible} or {when, then}"
+_FORMS = (
+    "'a <= b', 'total = a + b', {determines, column, map}, {impossible}, {when, then}, {dropout}, {missing, where}, "
+    "{zero} or {nested}"
+)
 
 
 class Rule(BaseModel):
@@ -152,8 +159,76 @@ class When(Rule):
         return f"when {_listed(self.when)}: {_listed(self.then)}"
 
 
-AnyRule = Comparison | SumRule | Determined | Impossible | When
-_KEYS: dict[str, type[AnyRule]] = {"determines": Determined, "impossible": Impossible, "when": When}
+class Dropout(Rule):
+    """Columns of which all are missing after the first that is.
+
+    Attributes:
+        dropout: the columns in their order, such as a measurement at each visit. The first ones may always be there.
+    """
+
+    dropout: tuple[str, ...] = Field(min_length=2)
+
+    @property
+    def text(self) -> str:
+        return f"dropout: {', '.join(self.dropout)}"
+
+
+class MissingWhere(Rule):
+    """A column that is missing under a condition, and only there.
+
+    Attributes:
+        missing: the column.
+        where: column -> condition; all of them together. A missing value meets none that does not list null.
+    """
+
+    missing: str
+    where: dict[str, Wanted] = Field(min_length=1)
+
+    @property
+    def text(self) -> str:
+        return f"{self.missing} is missing exactly where {_listed(self.where)}"
+
+
+class ZeroTogether(Rule):
+    """Columns of numbers of which all are zero, or none.
+
+    Attributes:
+        zero: the columns; a missing side satisfies it.
+    """
+
+    zero: tuple[str, ...] = Field(min_length=2)
+
+    @property
+    def text(self) -> str:
+        return f"zero together: {', '.join(self.zero)}"
+
+
+class Nested(Rule):
+    """Codes that lie in one group each, which nobody writes down.
+
+    A run finds the group of each code in its released model: it is the likeliest one (`fedsyn.table.schema.nested`).
+
+    Attributes:
+        nested: columns of categories, each in the next one: school, district, state.
+    """
+
+    nested: tuple[str, ...] = Field(min_length=2)
+
+    @property
+    def text(self) -> str:
+        return f"nested: {' in '.join(self.nested)}"
+
+
+AnyRule = Comparison | SumRule | Determined | Impossible | When | Dropout | MissingWhere | ZeroTogether | Nested
+_KEYS: dict[str, type[AnyRule]] = {
+    "determines": Determined,
+    "impossible": Impossible,
+    "when": When,
+    "dropout": Dropout,
+    "missing": MissingWhere,
+    "zero": ZeroTogether,
+    "nested": Nested,
+}
 
 
 def parse_rules(data: Any) -> tuple[AnyRule, ...]:
@@ -180,7 +255,7 @@ def _parsed(item: Any, number: int) -> AnyRule:
         raise ValueError(f"{where}: a constraint is {_FORMS}")
     kind = kinds[0]
     try:
-        return kind.model_validate({key: _listable(value) for key, value in item.items()})
+        rule = kind.model_validate({key: _listable(value) for key, value in item.items()})
     except ValidationError as error:
         first = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
         key = str(first["loc"][0])
@@ -189,8 +264,44 @@ def _parsed(item: Any, number: int) -> AnyRule:
             raise ValueError(f"{where}: unknown key '{key}'{hint}") from None
         if first["type"] == "missing":
             raise ValueError(f"{where}: '{key}' is missing beside '{next(iter(item))}'") from None
-        expected = "a column's name" if key in ("determines", "column") else "a mapping of at least one entry"
-        raise ValueError(f"{where}: {key} must be {expected}, with single values or lists of them") from None
+        raise ValueError(f"{where}: {key} must be {_expected(key)}") from None
+
+    names = columns_of(rule) if isinstance(rule, Dropout | MissingWhere | ZeroTogether | Nested) else []
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{where}: it names '{name}' twice")
+    return rule
+
+
+def _expected(key: str) -> str:
+    if key in ("determines", "column", "missing"):
+        return "a column's name"
+    if key in ("dropout", "zero", "nested"):
+        return "a list of at least two columns"
+    return "a mapping of at least one entry, with single values or lists of them"
+
+
+def columns_of(rule: AnyRule) -> list[str]:
+    """Names of a constraint's columns, in order; a comparison's bound, too."""
+    match rule:
+        case Comparison():
+            return [rule.left, rule.right]
+        case SumRule():
+            return [*(name for _, name in rule.terms), rule.column]
+        case Determined():
+            return [rule.determines, rule.column]
+        case Dropout() | ZeroTogether() | Nested():
+            return list(listed_columns(rule))
+        case MissingWhere():
+            return [*rule.where, rule.missing]
+    return list(rule.impossible) if isinstance(rule, Impossible) else [*rule.when, *rule.then]
+
+
+def listed_columns(rule: Dropout | ZeroTogether | Nested) -> tuple[str, ...]:
+    """The columns of a constraint that is a list of them."""
+    if isinstance(rule, Dropout):
+        return rule.dropout
+    return rule.zero if isinstance(rule, ZeroTogether) else rule.nested
 
 
 def of_known(rules: Iterable[AnyRule], known: Mapping[str, Collection[Any]]) -> Iterator[AnyRule]:
@@ -206,12 +317,14 @@ def of_known(rules: Iterable[AnyRule], known: Mapping[str, Collection[Any]]) -> 
         if isinstance(rule, Determined) and rule.determines in known:
             entries = {key: value for key, value in rule.map.items() if str(key) in known[rule.determines]}
             yield rule.model_copy(update={"map": entries})
-        elif isinstance(rule, Impossible | When):
-            key = "impossible" if isinstance(rule, Impossible) else "when"
+        elif isinstance(rule, Impossible | When | MissingWhere):
+            key = next(iter(_parts(rule)))
             never = [name for name, wanted in getattr(rule, key).items() if _of_known(name, wanted, known) == ()]
             changed = {field: {n: _of_known(n, w, known) for n, w in value} for field, value in _parts(rule).items()}
             if not never:
                 yield rule.model_copy(update=changed)
+            elif isinstance(rule, MissingWhere):  # no row meets the condition, so it is never missing
+                yield Impossible(impossible={rule.missing: None})
         else:
             yield rule
 
@@ -222,15 +335,16 @@ def named_categories(rules: Iterable[AnyRule]) -> dict[str, list[str]]:
     for rule in rules:
         if isinstance(rule, Determined):
             named.setdefault(rule.determines, []).extend(map(str, rule.map))
-        elif isinstance(rule, Impossible | When):
+        elif isinstance(rule, Impossible | When | MissingWhere):
             for name, wanted in itertools.chain.from_iterable(_parts(rule).values()):
                 items = wanted if isinstance(wanted, tuple) else (wanted,)
                 named.setdefault(name, []).extend(str(item) for item in items if item is not None)
     return named
 
 
-def _parts(rule: Impossible | When) -> dict[str, Any]:
+def _parts(rule: Impossible | When | MissingWhere) -> dict[str, Any]:
     names = ("impossible",) if isinstance(rule, Impossible) else ("when", "then")
+    names = ("where",) if isinstance(rule, MissingWhere) else names
     return {name: getattr(rule, name).items() for name in names}
 
 
@@ -243,6 +357,8 @@ def _of_known(name: str, wanted: Any, known: Mapping[str, Collection[Any]]) -> A
 
 def _listable(value: Any) -> Any:
     """Lists as tuples, so that constraints can be compared and kept."""
+    if isinstance(value, list):
+        return tuple(value)
     if not isinstance(value, Mapping):
         return value
     return {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}

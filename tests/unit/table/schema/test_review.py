@@ -192,7 +192,7 @@ def test_remarks_stand_where_they_belong_and_change_nothing() -> None:
     text = remarked()
     assert remarks_on(text, "patient_id")[0].startswith("50 people, up to 4 rows each")
     assert remarks_on(text, "age")[0].startswith("99 stands apart") and remarks_on(text, "ward") == []
-    assert [rule for rule, _ in proposed_lines(text)] == [
+    assert [one.rule for one in proposed_lines(text)] == [
         "{determines: ward, column: side, map: {north: N, south: S, west: W}}",
         "admitted <= discharged",
     ]
@@ -212,8 +212,9 @@ def test_a_remark_goes_as_its_column_is_answered_and_the_note_in_the_end() -> No
 
 def test_a_proposed_constraint_is_stated_or_goes() -> None:
     text = remarked()
-    (first, _), (second, rows) = proposed_lines(text)
-    assert rows == "200"
+    one, other = proposed_lines(text)
+    first, second = one.rule, other.rule
+    assert other.rows == "200" and 0 < float(other.breaks) < 100
     after = stated(text, second, holds=True)
     assert [rule.text for rule in Schema.loads(after).constraints] == [second] and len(proposed_lines(after)) == 1
     both = stated(after, first, holds=True)
