@@ -258,8 +258,7 @@ class CompiledRules:
                 if not self._satisfiable(tables):
                     texts = "' and '".join(dict.fromkeys(constraint.text for constraint in group.constraints))
                     raise SchemaError(f"constraints '{texts}' leave no possible row together")
-        for clique, cells in tables.items():
-            close_unlisted(clique, cells, self.columns)
+        close_unlisted(tables, self.columns)
         return tuple(Zeros(clique, cells) for clique, cells in tables.items())
 
     @property

@@ -9,7 +9,7 @@ them beside the rest of the row, or, without a model, as the other rows have the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -55,19 +55,22 @@ def spread(
     return out
 
 
-def close_unlisted(clique: Sequence[str], cells: np.ndarray, columns: Mapping[str, Any]) -> None:
+def close_unlisted(tables: Mapping[tuple[str, ...], np.ndarray], columns: Mapping[str, Any]) -> None:
     """Marks cells of what is not listed as impossible, in place.
 
-    Such a row gets one of the column's values in the end, so it is impossible where all of them are.
+    Such a row gets one of the column's values in the end. In one table it is impossible where all of them are. Where
+    several tables have the column, each could leave it another value and none is right for all: it is impossible there
+    where the value is that they rule out least.
 
     Args:
-        clique, cells: names of columns, and which of their cells no row can have.
+        tables: names of columns -> their cells that no row can have.
         columns: name -> column.
     """
-    for axis, name in enumerate(clique):
-        if columns[name].unlisted:
-            by_code = np.moveaxis(cells, axis, 0)
-            by_code[-1] = by_code[:-1].all(axis=0)
+    for name in [name for name, column in columns.items() if column.unlisted]:
+        by_code = [np.moveaxis(cells, clique.index(name), 0) for clique, cells in tables.items() if name in clique]
+        ruled_out = sum(cells[:-1].reshape(len(cells) - 1, -1).mean(axis=1) for cells in by_code)
+        for cells in by_code:
+            cells[-1] = cells[int(np.argmin(ruled_out))] if len(by_code) > 1 else cells[:-1].all(axis=0)
 
 
 def _draw(

@@ -70,6 +70,17 @@ def test_zero_there_means_zero_here(bins: Any) -> None:
     assert np.array_equal(schema.encode(made), codes)
 
 
+def test_what_is_not_listed_becomes_a_value_that_fits_all_rules() -> None:
+    """Each rule alone would leave it one, another one each."""
+    status = {"kind": "categorical", "categories": ["left", "on"], "other": False, "unlisted": True}
+    rules = [{"missing": name, "where": {"s": "on"}} for name in ("end", "why")]
+    schema = schema_of({"s": status, "end": MAYBE, "why": MAYBE}, *rules)
+    codes = np.array(sorted(possible(schema)))
+    assert (codes[:, 0] == 2).any()
+    made = schema.decode(np.repeat(codes, 5, axis=0), np.random.default_rng(0))
+    assert set(schema.violations(made).values()) == {0} and set(made["s"]) == {"left", "on"}
+
+
 def test_a_code_for_missing_is_missing_too() -> None:
     coded = NUMBER | {"missing_codes": [-9]}
     schema = schema_of({"a": coded, "b": coded}, {"dropout": ["a", "b"]})
