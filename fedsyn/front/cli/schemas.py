@@ -294,10 +294,8 @@ def review_command(
 
     Go through it column by column in a terminal, or approve the named columns at once.
     """
-    from fedsyn.front.cli.reviewing import review_in_terminal
     from fedsyn.table.schema import Schema
-    from fedsyn.table.schema.approval import How, people
-    from fedsyn.table.schema.holdings import unlike
+    from fedsyn.table.schema.approval import How
     from fedsyn.table.schema.review import with_map, with_stated
 
     schema = Schema.load(file)
@@ -305,14 +303,8 @@ def review_command(
         raise ConfigError("--fold needs the table, to count its rows: --data FILE")
     options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
     seen = _read(schema, data, few, options)
-    findings, rows = (None, None) if seen is None else (seen.findings, seen.rows)
     if not (approve or every or state or maps):
-        if not sys.stdin.isatty():
-            raise ConfigError("a review asks in a terminal; without one, name columns: --approve COLUMN, or --all")
-        different = {} if seen is None else unlike(seen.holdings)
-        for sentence in [*(f"{name}: {text}" for name, text in different.items()), *people(schema, rows)]:
-            say(sentence)
-        review_in_terminal(file, findings, few, rows)
+        _review_one_by_one(file, schema, seen, few)
         return
     text = file.read_text(encoding="utf-8")
     for known in maps or ():
@@ -320,6 +312,21 @@ def review_command(
     text = with_stated(text, state or (), str(file))
     names = list(approve or (schema.unapproved if every else ()))
     _approve_at_once(file, text, names, How(few, public, fold, private), seen)
+
+
+def _review_one_by_one(file: Path, schema: Schema, seen: Seen | None, few: int) -> None:
+    """Asks about each column in a terminal."""
+    from fedsyn.front.cli.reviewing import review_in_terminal
+    from fedsyn.table.schema.approval import people
+    from fedsyn.table.schema.holdings import unlike
+
+    if not sys.stdin.isatty():
+        raise ConfigError("a review asks in a terminal; without one, name columns: --approve COLUMN, or --all")
+    findings, rows = (None, None) if seen is None else (seen.findings, seen.rows)
+    different = {} if seen is None else unlike(seen.holdings)
+    for sentence in [*(f"{name}: {text}" for name, text in different.items()), *people(schema, rows)]:
+        say(sentence)
+    review_in_terminal(file, findings, few, rows)
 
 
 def _approve_at_once(file: Path, text: str, names: Sequence[str], how: How, seen: Seen | None) -> None:
