@@ -277,7 +277,7 @@ report_folder({str(copy)!r})
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     page = read(copy / "report.html")
-    assert f"charts need the extra &#39;report&#39; ({html.escape(installing('report'))})" in page
+    assert f"charts need the extra 'report' ({installing('report')})" in html.unescape(page)
     assert 'class="chart"' not in page
     assert page.count("<table>") > 8 and '<details class="numbers" open>' in page
     assert "<script" not in (copy / "report.html").read_text(encoding="utf-8")
