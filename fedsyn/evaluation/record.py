@@ -63,17 +63,21 @@ class Evaluation(Shown, ABC):
         return cls.from_dict(document)
 
 
-def of_unlisted(names: Sequence[str], numbers: Collection[str]) -> str:
+def of_unlisted(names: Sequence[str], numbers: Collection[str], ordered: Sequence[str] = ()) -> str:
     """Returns a clause on what would help columns of unlisted values.
 
-    Many of their values are `other`.
+    Many of their values are `other`, or not listed; `ordered` are columns of numbers or dates with other cells.
 
     >>> of_unlisted(["ward", "CRP"], ["CRP", "age"])
     'a schema that reads CRP as numbers and lists the values of ward'
+    >>> of_unlisted([], [], ["dose"])
+    'a schema that reads all cells of dose (format, missing_codes, censored)'
     """
     read, listed = [n for n in names if n in numbers], [n for n in names if n not in numbers]
     parts = [f"reads {few(read)} as numbers"] if read else []
-    return f"a schema that {' and '.join([*parts, *([f'lists the values of {few(listed)}'] if listed else [])])}"
+    parts += [f"lists the values of {few(listed)}"] if listed else []
+    parts += [f"reads all cells of {few(ordered)} (format, missing_codes, censored)"] if ordered else []
+    return f"a schema that {' and '.join(parts)}"
 
 
 def sentence(text: str) -> str:

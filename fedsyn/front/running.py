@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.front.synthesizer import Synthesizer, load, schema_of, tables_of
+from fedsyn.front.synthesizer import Synthesizer, heard, load, schema_of, tables_of
 from fedsyn.loading import find_schema, load_config, parse_config, written_out
 from fedsyn.notebook import Bar, Shown, View
 from fedsyn.runs.engines import run as run_config
@@ -94,10 +94,13 @@ def run(
     described = None if schema is None else schema_of(schema)
     kind, table = kind_of(table), tables_of(table)
     if out is not None:
-        return RunResult(run_config(checked, out, progress, table=table, schema=described), Path(out).resolve(), kind)
+        with heard():
+            metrics = run_config(checked, out, progress, table=table, schema=described)
+        return RunResult(metrics, Path(out).resolve(), kind)
     folder = Path(tempfile.mkdtemp(prefix="fedsyn-")) / "run"
     try:
-        metrics = run_config(checked, folder, progress, table=table, schema=described)
+        with heard():
+            metrics = run_config(checked, folder, progress, table=table, schema=described)
     except BaseException:
         shutil.rmtree(folder.parent, ignore_errors=True)
         raise

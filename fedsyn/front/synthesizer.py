@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import logging
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +48,7 @@ else:
 
     F = TypeVar("F")
 
+log = logging.getLogger("fedsyn")
 # Keywords that are nodes of a configuration; every other one is an option of the mechanism.
 _NODES = ("workload", "federation", "aggregation", "inference", "privacy", "synthesis", "runtime")
 # Rows that a page is drawn from.
@@ -187,12 +190,15 @@ class Synthesizer(Generic[F]):
         config = self._config(len(frames) if held_by_many else None)
         with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
             out = Path(folder) / "run"
-            with fitting_bar(self.progress, config) as advance:
+            with heard(), fitting_bar(self.progress, config) as advance:
                 table = frames if held_by_many else frames[0]
                 # Rows are sampled when they are asked for; a run wants to write one at least.
                 briefly = config.model_copy(update={"synthesis": SynthesisNode(rows=1)})
                 run(briefly, out, advance, table=table, schema=schema, full_page=False)
             self._take(dataclasses.replace(read_release(out), config=config), kind_of(X))
+        with heard():
+            for clause in () if self.predicted_quality is None else self.predicted_quality.seen_unlisted():
+                log.warning("%s", clause)
         return self
 
     def _given_schema(self) -> Schema:
@@ -384,13 +390,11 @@ class Synthesizer(Generic[F]):
         """
         from fedsyn.evaluation.real.comparison import compare_tables
         from fedsyn.evaluation.scores import moments
-        from fedsyn.runs.synthesis import decoding
 
         blocks = [release.schema.block(frame) for frame in frames_of(real)]
         real_codes = np.concatenate([block.codes for block in blocks])
         randomness = Randomness(self.seed)
-        codes = release.model.sample(max(1, len(real_codes)), randomness.ordinary("evaluate", "rows"))
-        codes = decoding(release.schema, release.model).placed(codes)
+        codes = _codes_of(release, max(1, len(real_codes)), randomness.ordinary("evaluate", "rows"))
         known = moments([block.numbers for block in blocks]), None
         rng = randomness.ordinary("evaluate")
         return codes, compare_tables(release.schema.adjusted(None, label), real_codes, codes, moments=known, rng=rng)
@@ -412,13 +416,12 @@ class Synthesizer(Generic[F]):
             path: of an HTML file; one that exists is replaced.
             real: real rows to compare with; such a page is not for publication, and says so.
         """
-        from fedsyn.runs.synthesis import decoding, expected_rows
+        from fedsyn.runs.synthesis import expected_rows
 
         release = self._fitted("report()")
         if real is None:
             rows = min(expected_rows(release.model), _MOST_DRAWN)
-            codes = release.model.sample(rows, Randomness(self.seed).ordinary("report"))
-            page = page_of(release, decoding(release.schema, release.model).placed(codes))
+            page = page_of(release, _codes_of(release, rows, Randomness(self.seed).ordinary("report")))
         else:
             page = page_of(release, *self._compared(release, real))
         if path is None:
@@ -448,6 +451,14 @@ class Synthesizer(Generic[F]):
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}") from None
         return path
+
+
+def _codes_of(release: ReleasedRun, rows: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+    """Draws codes of a release's rows, as its table would have them."""
+    from fedsyn.runs.synthesis import decoding
+
+    codes = release.model.sample(rows, rng)
+    return decoding(release.schema, release.model).placed(codes, rng)
 
 
 def load(path: str | Path) -> Synthesizer:
@@ -635,6 +646,37 @@ def planned_rounds(config: RunConfig) -> int | None:
     """
     rounds = getattr(contract_class(config.mechanism.name).options_of(config), "rounds", None)
     return rounds if isinstance(rounds, int) else None
+
+
+class _Heard(logging.Handler):
+    """Keeps the texts of warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+@contextmanager
+def heard() -> Iterator[None]:
+    """Repeats logged warnings as Python's, for somebody without handlers of the log.
+
+    What a run logs of the caller's own rows would go unheard in a session of Python.
+    """
+    handlers = [*log.handlers, *logging.getLogger().handlers]
+    if any(not isinstance(handler, logging.NullHandler) for handler in handlers):
+        yield
+        return
+    handler = _Heard()
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+    for text in dict.fromkeys(handler.texts):
+        warnings.warn(text, stacklevel=4)
 
 
 @contextmanager

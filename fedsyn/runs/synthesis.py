@@ -71,7 +71,7 @@ def write_synthetic(
 
         def made(numbered: tuple[int, tuple[Make, np.random.Generator]]) -> tuple[npt.NDArray[np.integer], object]:
             number, (make, rng) = numbered
-            codes = schema.placed(make())
+            codes = schema.placed(make(), rng)
             return codes, writer.render(codes, rng, number * BATCH)
 
         for codes, rendered in _in_order(

@@ -24,6 +24,7 @@ from scipy.special import gammaincinv, gammaln, ndtr
 from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted.effects import Effects, Released, Scenario, SketchError, Source
 from fedsyn.evaluation.predicted.links import MOMENT_DOUBT, SeenLinks, SeenMoments, seen_links, seen_moments
+from fedsyn.evaluation.predicted.unlisted import UnlistedShare, clauses, percent, unlisted_shares
 from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, sentence
 from fedsyn.evaluation.verdict import LOST, Judged, Verdict, few, folded, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
@@ -93,6 +94,7 @@ class PredictedQuality(Evaluation):
         moments: of columns of numbers.
         other: of each column of categories, the share of the table's rows that have an unlisted value.
         numbers: those of them whose categories are mostly numbers.
+        unlisted: of each column with `unlisted: true`, the share of the rows whose value its schema does not list.
         why: why nothing is said; everything else is empty then.
     """
 
@@ -109,13 +111,16 @@ class PredictedQuality(Evaluation):
     moments: Mapping[str, SeenMoments] = field(default_factory=dict)
     other: Mapping[str, float] = field(default_factory=dict)
     numbers: tuple[str, ...] = ()
+    unlisted: tuple[UnlistedShare, ...] = ()
     why: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns JSON values."""
         document = {**super().to_dict(), "level": LEVEL, "read": "released values alone: it may be published"}
         if self.workload_error is not None:
-            document["verdict"] = self.verdict().sentence()
+            document["verdict"] = "; ".join([self.verdict().sentence(), *clauses(self.unlisted)])
+        elif self.unlisted:
+            document["verdict"] = "; ".join(clauses(self.unlisted))
         return {key: value for key, value in document.items() if value not in ("", None)}
 
     @classmethod
@@ -146,13 +151,15 @@ class PredictedQuality(Evaluation):
 
         `doubt` is in standard deviations of its moments.
         """
-        judgements = []
+        judgements, unlisted = [], {one.column: one.value for one in self.unlisted if one.seen}
         for one in self.columns:
             (name,), other = one.columns, self.other.get(one.columns[0], 0.0)
             losses = [
                 ("rows", one.value / 2.0, f"{one.value / 2.0:.0%} of the rows would have to change, as predicted")
             ]
             losses.append(("other", other, f"{other:.0%} of its rows are 'other', an unlisted value"))
+            if share := unlisted.get(name):
+                losses.append(("other", share, f"about {percent(share)} of its rows are not listed"))
             losses += self.moments[name].losses(doubt) if name in self.moments else []
             judgements.append(judged(name, losses))
         return judgements
@@ -171,8 +178,10 @@ class PredictedQuality(Evaluation):
     def remedy(self) -> str:
         """Returns what would help most, as one clause."""
         folded = [name for name, share in self.other.items() if share > LOST["other"]]
-        if folded:
-            return of_unlisted(folded, self.numbers)
+        unlisted = [one for one in self.unlisted if one.seen and one.value > LOST["other"]]
+        folded += [one.column for one in unlisted if not one.ordered]
+        if folded or unlisted:
+            return of_unlisted(folded, self.numbers, [one.column for one in unlisted if one.ordered])
         gains = {name: error for name, error in self.scenarios.items() if name.startswith("twice")}
         best = min(gains, key=lambda name: gains[name]) if gains else "a larger epsilon or more rows"
         if orderless := self.seen.orderless:
@@ -182,8 +191,13 @@ class PredictedQuality(Evaluation):
     def sentence(self) -> str:
         """Returns the verdict and the predicted error, as one clause."""
         if self.workload_error is None:
-            return f"how good it is cannot be said: {self.why}"
-        return f"by what was released, {self.verdict().sentence()}; {self.error()}"
+            return "; ".join([f"how good it is cannot be said: {self.why}", *clauses(self.unlisted)])
+        said = [f"by what was released, {self.verdict().sentence()}", *clauses(self.unlisted), self.error()]
+        return "; ".join(said)
+
+    def seen_unlisted(self) -> list[str]:
+        """Returns a clause on each column with rows that its schema does not list."""
+        return [one.sentence() for one in self.unlisted if one.seen]
 
     def error(self) -> str:
         """Returns the predicted workload error, as one clause."""
@@ -256,8 +270,9 @@ def predict_quality(
         schema: of the table; None: what `other` and an order are is not known.
     """
     sketch_errors = list(sketch_errors)
+    unlisted = () if schema is None else unlisted_shares(schema, model, evidence)
     if evidence is None or isinstance(model, MixtureModel):
-        return PredictedQuality(why="the mechanism releases no marginals")
+        return PredictedQuality(unlisted=unlisted, why="the mechanism releases no marginals")
     # Columns, pairs and cliques whose marginals are small enough to be formed.
     domain = model.domain
     ones = [(name,) for name in domain]
@@ -278,7 +293,10 @@ def predict_quality(
     index, share = [at[q] for q in cliques], np.array(weights) / max(math.fsum(weights), 1e-300)
     if not cliques:
         left_out, why = len(workload.cliques), "its marginals are too large"
-        return PredictedQuality(columns=errors_of(ones), pairs=errors_of(pairs), left_out=left_out, why=why)
+        pair_errors = errors_of(pairs)
+        return PredictedQuality(
+            columns=errors_of(ones), pairs=pair_errors, left_out=left_out, unlisted=unlisted, why=why
+        )
     # The workload's mean, and the other grounds of the verdict.
     moments = {} if schema is None else seen_moments(predictor.effects, schema)
     others = {name: float(share @ one.errors[index]) for name, one in zip(SCENARIOS, might, strict=True)}
@@ -292,6 +310,7 @@ def predict_quality(
         seen_links(predictor.effects, sketch_errors, pairs, schema, moments),
         moments,
         *(({}, ()) if schema is None else _other(schema, predictor.effects.masses)),
+        unlisted,
     )
 
 

@@ -71,8 +71,9 @@ class ColumnScore:
     Attributes:
         name: of the column.
         score: 1 - total variation distance of the real and the synthetic marginal: 1 is equal, 0 is disjoint.
-        moved: share of the rows that would have to change their group of values, of at most 8.
-        other: share of the real rows whose value the schema does not list.
+        moved: share of the rows that would have to change their group of values, of at most 8; of listed values.
+        other: share of the real rows whose value is in the category `other`.
+        unlisted: share of the real rows whose value the schema does not list, and no synthetic row has.
         moments: mean and standard deviation of the real values and of the synthetic ones; None without order.
         ordered: whether its values are numbers or dates; plain: whether they are numbers.
         lists_numbers: whether it lists text that is mostly numbers.
@@ -93,20 +94,39 @@ class ColumnScore:
     synthetic: tuple[float, ...]
     lists_numbers: bool = False
     cut: bool = False
+    unlisted: float = 0.0
 
     def judged(self) -> Judged:
         """Returns what became of the column, by the worst of its losses."""
         losses = [("rows", self.moved, f"{self.moved:.0%} of the rows would have to change")]
         losses.append(("other", self.other, f"{self.other:.0%} of the real rows are 'other', an unlisted value"))
+        if self.unlisted:
+            words = f"{self.unlisted:.0%} of the real rows hold values of '{self.name}' that the schema does not list"
+            losses.append(("other", self.unlisted, words))
         if self.moments is not None:
             losses += _of_moments(*self.moments, self.plain)
         if not self.ordered:
-            top = int(np.argmax(self.real))
-            was, now = self.real[top], self.synthetic[top]
+            real, synthetic = self._listed_shares()
+            top = int(np.argmax(real))
+            was, now = float(real[top]), float(synthetic[top])
             losses.append(
                 ("share", abs(was - now), f"{self.labels[top]!r} had {was:.0%} of the rows and has {now:.0%}")
             )
         return judged(self.name, losses)
+
+    def _listed_shares(self) -> tuple[Floats, Floats]:
+        """Returns the real and the synthetic shares among listed values."""
+        real, synthetic = np.array(self.real), np.array(self.synthetic)
+        return (listed(real), listed(synthetic)) if self.unlisted else (real, synthetic)
+
+
+def listed(share: Floats) -> Floats:
+    """Returns shares without those of the last code, which is not listed.
+
+    They sum to 1, or are all 0.
+    """
+    known = np.append(share[:-1], 0.0)
+    return np.asarray(known / max(known.sum(), 1e-300))
 
 
 def _of_moments(real: Moments, synthetic: Moments, plain: bool) -> list[tuple[str, float, str]]:
@@ -221,9 +241,12 @@ class TableComparison(Evaluation):
     def remedy(self) -> str:
         """Returns what would help most, as one clause."""
         folded = [column.name for column in self.columns if column.other > LOST["other"]]
+        unlisted = [column for column in self.columns if column.unlisted > LOST["other"]]
+        folded += [column.name for column in unlisted if not column.ordered]
         lost = [pair for pair in self.pairs if pair.linked and pair.judged().state == "lost"]
-        if folded:
-            return of_unlisted(folded, [column.name for column in self.columns if column.lists_numbers])
+        if folded or unlisted:
+            numbers = [column.name for column in self.columns if column.lists_numbers]
+            return of_unlisted(folded, numbers, [column.name for column in unlisted if column.ordered])
         if cut := [column.name for column in self.columns if column.cut]:
             return f"bounds and bins that fit the values of {few(cut)}: the real rows lose as much to them"
         sizes = {column.name: len(column.labels) for column in self.columns}
@@ -338,7 +361,11 @@ def _columns(
     # One-way shares in codes and in few groups.
     p, q = (shares(codes, schema.domain) for codes in (real, synthetic))
     grouping = Grouping.of(schema, p, list(schema.domain))
-    one, other = grouping.fold(p), grouping.fold(q)
+    known_p, known_q = (
+        [listed(x) if column.unlisted else x for x, column in zip(table, schema.columns.values(), strict=True)]
+        for table in (p, q)
+    )
+    one, other = grouping.fold(known_p), grouping.fold(known_q)
     # Moments of the values themselves, where the caller has them.
     binned = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
     known = [
@@ -364,6 +391,7 @@ def _columns(
                 real=_rounded(p[axis]),
                 synthetic=_rounded(q[axis]),
                 lists_numbers=isinstance(column, CategoricalColumn) and column.lists_numbers,
+                unlisted=float(p[axis][-1]) if column.unlisted else 0.0,
                 cut=_is_cut(both[0], moments_of_shares(column, p[axis], at, len(real))),
             )
         )

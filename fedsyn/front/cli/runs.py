@@ -185,7 +185,8 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     It says where the table is, whether it may be released, and how good it is.
     """
     from fedsyn.evaluation.real.metrics import is_quality
-    from fedsyn.evaluation.record import PREDICTED_FILE
+    from fedsyn.evaluation.predicted import PredictedQuality
+    from fedsyn.evaluation.record import PREDICTED_FILE, sentence
     from fedsyn.privacy.unit import not_persons, promised
     from fedsyn.protocol.record import RoundRecord
     from fedsyn.runs.directory import read_facts, read_rounds, synthetic_file
@@ -199,8 +200,8 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     if ledger["private"]:
         persons = f"; {words}" if (words := not_persons(ledger)) else ""
         _say("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, for {unit}{persons}")
-        for sentence in people(Schema.load(folder / "schema.yaml")) if persons else ():
-            _say("persons", sentence, "yellow")
+        for clause in people(Schema.load(folder / "schema.yaml")) if persons else ():
+            _say("persons", clause, "yellow")
     else:
         reasons = "; ".join(ledger["not_private_because"])
         _say("privacy", f"do not release this table ({reasons})", "yellow")
@@ -213,6 +214,8 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     if absent := [name for name in wanted if not (folder / name).is_file()]:
         _say("unfinished", f"{', '.join(absent)}: `fedsyn report {folder}` makes it, and costs nothing", "yellow")
     for evaluation in load_evaluations(folder):
+        for clause in evaluation.seen_unlisted() if isinstance(evaluation, PredictedQuality) else ():
+            _say("not listed", sentence(clause), "yellow")
         where = "may be published" if evaluation.PUBLIC else "read from real rows, not for publication"
         _say(evaluation.LABEL, f"{evaluation.sentence()}; {where}")
     measured = [f"{name} {value:.4g}" for name, value in metrics.items() if is_quality(name)]

@@ -527,9 +527,9 @@ class Schema(BaseModel, Shown):
         known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
         return drawn_rows(known, self.missing_text, rows)
 
-    def placed(self, codes: np.ndarray) -> np.ndarray:
-        """Returns (n, d) codes with nested codes in one group each."""
-        return self.compiled.placed(codes, self._groups)
+    def placed(self, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Returns (n, d) codes as tables have them: none unlisted, nested ones in one group."""
+        return self.compiled.placed(spread(codes, self.columns, self.domain, self._odds, rng), self._groups)
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
         """Turns codes back into a table.
