@@ -15,13 +15,15 @@ import numpy as np
 
 from fedsyn.domain import Floats
 from fedsyn.private_bins.prefixes import FOLLOWED, is_word
-from fedsyn.private_bins.ranges import allot, divisible, grid, tree, universe
+from fedsyn.private_bins.ranges import allot, divisible, grid, lone, tree, universe
 from fedsyn.table.counting.hierarchy import Hierarchy
 from fedsyn.table.schema import BinnedColumn, Schema
-from fedsyn.table.schema.open import OpenCategories, OpenRange
+from fedsyn.table.schema.open import OpenCategories, OpenRange, named_numbers
 from fedsyn.table.schema.rules import named_categories
 
 Allotment = Sequence[Sequence[int]]
+#: Buckets of a universe that hold one value: a number and its neighbours on both sides.
+_LONE_BUCKETS = 3
 _DIGITS = set("0123456789abcdef")
 
 
@@ -34,12 +36,16 @@ class PrivateRange:
         wanted: what is found.
         whole: whether every number is a whole one.
         edges: of the universe.
+        most: bins, whether they are found or equal.
+        named: numbers of the values that the schema calls frequent.
     """
 
     name: str
     wanted: OpenRange
     whole: bool
     edges: tuple[float, ...]
+    most: int
+    named: tuple[float, ...] = ()
 
     def grid(self, cells: Sequence[int]) -> Floats:
         """Returns the grid's edges for an allotment of cells, (m,).
@@ -71,7 +77,7 @@ class PrivateColumns:
         self.schema = schema
         wanted = [(name, schema.columns[name], what) for name, what in schema.open.items()]
         self.ranges: tuple[PrivateRange, ...] = tuple(
-            PrivateRange(name, what, column.whole, universe(column.whole, *_public(column, what), column.middle))
+            _private_range(name, column, what)
             for name, column, what in wanted
             if isinstance(what, OpenRange) and isinstance(column, BinnedColumn)
         )
@@ -136,6 +142,16 @@ class PrivateColumns:
             if not fits:
                 raise ValueError("must be ascending edges of the grid, for no more bins than the schema asks for")
 
+    def check_atoms(self, cells: Allotment, cuts: Allotment, atoms: Allotment) -> None:
+        """Raises ValueError unless `atoms` are cells of one value within the bins."""
+        _require_one_each(atoms, self.ranges, "bounds or bins are")
+        for column, counts, cut, chosen in zip(self.ranges, cells, cuts, atoms, strict=True):
+            alone = lone(column.grid(counts), column.whole)
+            first, end = (cut[0], cut[-1]) if cut else (0, len(alone))
+            fits = all(first <= i < end and alone[i] for i in chosen) and len(chosen) <= column.most
+            if not fits or list(chosen) != sorted(set(chosen)):
+                raise ValueError("must be cells of one value each, ascending, within the bins and no more than these")
+
     def check_categories(self, categories: Sequence[Sequence[str]]) -> None:
         """Raises ValueError unless categories are words that the schema allows.
 
@@ -151,17 +167,30 @@ class PrivateColumns:
             if max(lengths, default=1) > column.wanted.length:
                 raise ValueError("must be texts of no more bytes than the schema asks for")
 
-    def closed(self, cells: Allotment, cuts: Sequence[Sequence[int]], categories: Sequence[Sequence[str]]) -> Schema:
-        """The schema with what was found in it; ValueError as the checks."""
+    def closed(
+        self, cells: Allotment, cuts: Allotment, categories: Sequence[Sequence[str]], atoms: Allotment | None = None
+    ) -> Schema:
+        """The schema with what was found in it; ValueError as the checks.
+
+        Args:
+            cells: of each column of numbers, cells of its grid for each bucket of its universe.
+            cuts: edges of its grid that are edges of its bins.
+            categories: of each column of categories, those that were found.
+            atoms: cells of each grid that hold a value which many rows share; None: there are none.
+        """
+        atoms = [[] for _ in self.ranges] if atoms is None else atoms
         self.check_cells(cells)
         self.check_cuts(cells, cuts)
+        self.check_atoms(cells, cuts, atoms)
         self.check_categories(categories)
         values: dict[str, Any] = {}
-        for column, counts, chosen in zip(self.ranges, cells, cuts, strict=True):
+        shared: dict[str, list[float]] = {}
+        for column, counts, chosen, own in zip(self.ranges, cells, cuts, atoms, strict=True):
             edges = column.grid(counts)
             values[column.name] = [float(x) for x in (edges[list(chosen)] if chosen else edges[[0, -1]])]
+            shared[column.name] = [float(edges[i]) for i in own]
         values |= {column.name: list(words) for column, words in zip(self.texts, categories, strict=True)}
-        return self.schema.closed(values)
+        return self.schema.closed(values, shared)
 
     def largest(self) -> Schema:
         """Returns the largest schema that may be found.
@@ -179,13 +208,18 @@ class PrivateColumns:
             for column in self.ranges
         ]
         cuts: list[list[int]] = []
+        atoms: list[list[int]] = []
         for i, (column, counts) in enumerate(zip(self.ranges, cells, strict=True)):
             total, most = sum(counts), min(column.wanted.bins or 0, sum(counts))
             shift = min(i, total - most)
             inner = np.linspace(1, total - 1 - shift, most - 1).astype(int) + shift if most else ()
             cuts.append([0, *map(int, inner), total] if most else [])
+            # Equal bins are cut around atoms; bins that are found have them among their number.
+            alone = np.flatnonzero(lone(column.grid(counts), column.whole))
+            atoms.append([] if most else [int(i) for i in alone[: min(column.most, _LONE_BUCKETS)]])
         named = dict(named_categories(self.schema.constraints))
-        return self.closed(cells, cuts, [self._words(column, named.get(column.name, ())) for column in self.texts])
+        words = [self._words(column, named.get(column.name, ())) for column in self.texts]
+        return self.closed(cells, cuts, words, atoms)
 
     def _words(self, column: PrivateCategories, named: Iterable[str]) -> list[str]:
         """Returns as many words as may be found in a column.
@@ -199,6 +233,12 @@ class PrivateColumns:
             if is_word(word, self.schema.missing_text) and len(word.encode()) <= column.wanted.length
         )
         return list(itertools.islice(fitting, column.wanted.most))
+
+
+def _private_range(name: str, column: BinnedColumn, wanted: OpenRange) -> PrivateRange:
+    named = named_numbers(column, wanted)
+    edges = universe(column.whole, *_public(column, wanted), column.middle, named)
+    return PrivateRange(name, wanted, column.whole, edges, wanted.bins or int(column.bins), named)
 
 
 def _require_one_each(lists: Sequence[Any], columns: Sequence[Any], what: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Floats, Integers
+from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.table.counting.hierarchy import Hierarchy
 
 #: The probability with which noise alone lets any empty cell of a step stand out. Stated, not tuned: one run in a
@@ -45,7 +45,9 @@ def threshold(sigma: float, cells: int, false_alarm: float = FALSE_ALARM) -> flo
 
 
 @lru_cache(maxsize=64)
-def universe(whole: bool, lower: float | None, upper: float | None, middle: float = 0.0) -> tuple[float, ...]:
+def universe(
+    whole: bool, lower: float | None, upper: float | None, middle: float = 0.0, named: tuple[float, ...] = ()
+) -> tuple[float, ...]:
     """Returns the ascending edges of all cells.
 
     Cell i holds edge i <= x < edge i + 1, and the outermost ones all that lies beyond.
@@ -62,6 +64,7 @@ def universe(whole: bool, lower: float | None, upper: float | None, middle: floa
         whole: whether every number is a whole one; the last edge is then one beyond the largest.
         lower, upper: public bounds; None where they are private.
         middle: a whole number where others are finest; 0 where numbers are not whole.
+        named: values that the schema calls frequent, each a cell. The cells stay disjoint, so a row is in one of them.
     """
     if whole:
         steps = [2.0**k for k in range(_STEPS)]
@@ -71,7 +74,9 @@ def universe(whole: bool, lower: float | None, upper: float | None, middle: floa
         edges = [*(-x for x in reversed(powers)), 0.0, _ABOVE_ZERO, *powers]
     low = edges[0] if lower is None else lower
     high = edges[-1] if upper is None else upper + whole
-    if low == high:  # one number
+    edges += [edge for value in named for edge in (value, value + 1.0 if whole else math.nextafter(value, math.inf))]
+    edges = sorted(set(edges))
+    if low == high or (not whole and high in named):  # one number
         high = math.nextafter(high, math.inf)
     return (low, *(edge for edge in edges if low < edge < high), high)
 
@@ -92,6 +97,55 @@ def histogram(edges: Floats, numbers: Floats) -> Integers:
     One row is in at most one of them.
     """
     return np.bincount(places(edges, numbers), minlength=len(edges) - 1)
+
+
+def lone(edges: npt.ArrayLike, whole: bool) -> Flags:
+    """Marks the cells that hold a single value, (cells,).
+
+    >>> lone([0.0, 1.0, 2.0, 4.0], True).tolist()
+    [True, True, False]
+    """
+    ends = np.asarray(edges, np.float64)
+    behind = ends[:-1] + 1.0 if whole else np.nextafter(ends[:-1], np.inf)
+    return np.asarray(ends[1:] == behind)
+
+
+def heavy(counts: Floats, least: float, most: int) -> Flags:
+    """Marks the cells that stand out with a bin's share of the rows, (cells,).
+
+    Args:
+        counts: (cells,) noisy rows.
+        least: what stands out (`threshold`).
+        most: bins: a cell with less than one in so many of the rows that stand out is none of its own.
+    """
+    standing = counts > least
+    return np.asarray(standing & (counts >= counts[standing].sum() / most))
+
+
+def range_around(counts: Floats, atoms: Flags, least: float) -> tuple[int, int, bool]:
+    """Returns (first, last, found): the range of a column with atoms.
+
+    It is the range of the other cells, and the atoms. Where none of the others stands out there is one of them all the
+    same, beside the outermost atom: rows that are not of an atom shall not be counted as its. That cell is the next
+    larger one, unless the cells below stand out together: the noise of k cells is sqrt(k) times that of one.
+
+    Args:
+        counts: (cells,) noisy rows.
+        atoms: (cells,) which are values that many rows share.
+        least: what stands out.
+    """
+    if not atoms.any():
+        return significant_range(counts, least)
+    first, last, found = significant_range(np.where(atoms, -np.inf, counts), least)
+    ends = np.flatnonzero(atoms)
+    low, high = int(ends[0]), int(ends[-1])
+    if found:
+        return min(first, low), max(last, high), True
+    if atoms[low : high + 1].all() and high - low + 1 < len(counts):
+        below, above = float(counts[:low].sum()), float(counts[high + 1 :].sum())
+        upwards = high + 1 < len(counts) and not below > max(above, least * math.sqrt(low))
+        low, high = (low, high + 1) if upwards else (low - 1, high)
+    return low, high, False
 
 
 def significant_range(counts: Floats, least: float) -> tuple[int, int, bool]:
@@ -141,7 +195,7 @@ def allot(edges: Sequence[float], counts: Floats, first: int, last: int, whole: 
     if whole:
         cells = np.minimum(cells, width.astype(np.int64))
     else:
-        cells[width < 1e-300] = 1  # zero alone
+        cells[lone(edges, whole)[inside]] = 1
     allotted = np.zeros(len(edges) - 1, np.int64)
     allotted[inside] = cells
     return [int(n) for n in allotted]
@@ -220,12 +274,16 @@ class NoisyGrid:
         counts: (cells,) estimated rows; noise may make them negative.
         sigma: standard deviation of the noise of one cell, at most.
         noise: that of any range of cells, at most.
+        alone: (cells,) which hold one value; None: none.
+        named: places of cells that are atoms whatever their counts.
     """
 
     edges: Floats
     counts: Floats
     sigma: float
     noise: float
+    alone: Flags | None = None
+    named: Sequence[int] = ()
 
     def mass(self, start: int, end: int) -> float:
         return max(0.0, float(self.counts[start:end].sum()))
@@ -247,7 +305,8 @@ def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> lis
     They ascend, and make at most `most` bins.
 
     1. A cell with a bin's share of the rows, one in `most`, that stands out of all cells' noise (`threshold`) is a bin
-       of its own: an atom (a zero that stands for "no"), or as much as the grid can tell.
+       of its own: an atom (a zero that stands for "no"), or as much as the grid can tell. The range does not end at
+       an atom: rows beyond it would be counted as its.
     2. Up to half of the bins: the bin with most rows is cut at its median, as long as both parts stand out: bins of
        about equal mass.
     3. Up to all of them: the bin where a cut lowers the sum of rows times width most, there: a row is drawn anywhere
@@ -263,11 +322,15 @@ def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> lis
     """
     start, end = _outermost(cells, trim_low, trim_high)
     # 1. Atoms are bins of their own; the rest lies between them.
-    heavy = max(cells.mass(start, end) / most, threshold(cells.sigma, end - start))
+    least = max(cells.mass(start, end) / most, threshold(cells.sigma, end - start))
+    own = sorted({*np.flatnonzero(cells.counts[start:end] >= least) + start, *cells.named})
+    if own:
+        start, end = min(start, own[0]), max(end, own[-1] + 1)
+        end += int(trim_high and end < len(cells.counts) and own[-1] == end - 1 and _is_alone(cells, own[-1]))
+        start -= int(trim_low and start > 0 and own[0] == start and _is_alone(cells, own[0]))
     parts: list[tuple[int, int]] = []
     begin = start
-    atoms = [i for i in range(start, end) if cells.counts[i] >= heavy]
-    for atom in atoms[:most]:
+    for atom in map(int, own[:most]):
         if begin < atom:
             parts.append((begin, atom))
         parts.append((atom, atom + 1))
@@ -285,6 +348,21 @@ def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> lis
             low, high = parts[place]
             parts[place : place + 1] = [(low, at), (at, high)]
     return [parts[0][0], *(high for _, high in parts)]
+
+
+def atoms_of(cells: NoisyGrid, cut: Sequence[int], most: int) -> list[int]:
+    """Returns the cells of one value that many rows share, each a bin of `cut`.
+
+    They have a bin's share of the rows, and stand out, as in `cuts`.
+    """
+    start, end = cut[0], cut[-1]
+    least = max(cells.mass(start, end) / most, threshold(cells.sigma, end - start))
+    parts = set(itertools.pairwise(cut))
+    return [i for i in range(start, end) if (i, i + 1) in parts and _is_alone(cells, i) and cells.counts[i] >= least]
+
+
+def _is_alone(cells: NoisyGrid, cell: int) -> bool:
+    return cells.alone is not None and bool(cells.alone[cell])
 
 
 def _outermost(cells: NoisyGrid, trim_low: bool, trim_high: bool) -> tuple[int, int]:

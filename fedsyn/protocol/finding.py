@@ -75,6 +75,8 @@ _PREFIXES = "of each column of categories, prefixes of one length, in hexadecima
 Prefixes = Annotated[list[list[str]], _checked("check_prefixes"), Field(description=_PREFIXES)]
 _CUTS = "of each ordered column, edges of its grid"
 Cuts = Annotated[list[list[_Count]], Field(description=_CUTS)]
+_ATOMS = "of each ordered column, cells of its grid that hold one value, which many rows share"
+Atoms = Annotated[list[list[_Count]], Field(description=_ATOMS)]
 _CATEGORIES = "of each column of categories, those that were found"
 Categories = Annotated[list[list[str]], _checked("check_categories"), Field(description=_CATEGORIES)]
 
@@ -163,6 +165,7 @@ class Close(AskRequest):
 
     cells: AllottedCells
     cuts: Cuts
+    atoms: Atoms
     categories: Categories
 
     def releases(self, contract: Contract) -> tuple[Release, ...]:

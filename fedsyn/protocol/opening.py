@@ -27,9 +27,12 @@ from fedsyn.private_bins.ranges import (
     FALSE_ALARM,
     NoisyGrid,
     allot,
+    atoms_of,
     cuts,
+    heavy,
+    lone,
+    range_around,
     range_noise,
-    significant_range,
     threshold,
 )
 from fedsyn.protocol.contract import Contract
@@ -98,13 +101,14 @@ class Opening(Driver):
         rho = self.contract.budget.schema_share * self.ledger.remaining_rho
         finding = self.finding
         numbers = rho * len(finding.ranges) / len(finding.schema.open)
-        cells, found_cuts = (yield from self._numbers(numbers)) if finding.ranges else ([], [])
+        cells, found_cuts, atoms = (yield from self._numbers(numbers)) if finding.ranges else ([], [], [])
         categories = (yield from self._categories(rho - numbers)) if finding.texts else []
         try:
-            closed = finding.closed(cells, found_cuts, categories)
+            closed = finding.closed(cells, found_cuts, categories, atoms)
         except SchemaError as error:  # constraints that no bin which was found can satisfy
             raise RunError(f"what was found makes no schema: {error}") from None
-        replies = yield Ask(self.everyone(), Close(cells=cells, cuts=found_cuts, categories=categories))
+        close = Close(cells=cells, cuts=found_cuts, atoms=atoms, categories=categories)
+        replies = yield Ask(self.everyone(), close)
         self.clients = {k: client for k, client in self.clients.items() if k in replies}
         if len(self.clients) < max(1, self.config.federation.minimum_cohort):
             raise RunError("too few clients could be told what was found of the schema")
@@ -113,51 +117,75 @@ class Opening(Driver):
     # Columns of numbers -----------------------------------------------------------------------------------------------
 
     def _numbers(self, rho: float) -> Asking:
-        """Returns cells and cuts of every ordered column, for at most rho."""
+        """Returns cells, cuts and atoms of every ordered column, for at most rho."""
         finding = self.finding
         share = _RANGE_SHARE if finding.binned else 1.0
         sums = yield from self._summed(FindRanges(), share * rho)
         least = threshold(max(sums.sigmas), sum(len(counts) for counts in sums.arrays))
-        cells = [
+        allotted = [
             self._allotted(column, counts, least) for column, counts in zip(finding.ranges, sums.arrays, strict=True)
         ]
+        cells = [one for one, _ in allotted]
+        atoms = [[bucket - one.index(1) for bucket in shared] if 1 in one else [] for one, shared in allotted]
         cuts: list[list[int]] = [[] for _ in finding.ranges]
         if not finding.binned:
-            return cells, cuts
+            return cells, cuts, atoms
         sums = yield from self._summed(FindBins(cells=cells), (1.0 - share) * rho)
         arrays, sigma = iter(sums.arrays), max(sums.sigmas)
         for i in finding.binned:
             tree = finding.ranges[i].tree(cells[i])
             values = np.concatenate([next(arrays) for _ in tree.widths])
             counts, _ = least_squares([HierarchicalMeasurement(finding.ranges[i].name, tree, values, sigma)])
-            cuts[i] = self._cut(finding.ranges[i], cells[i], counts, sigma)
-        return cells, cuts
+            cuts[i], atoms[i] = self._cut(finding.ranges[i], *allotted[i], counts, sigma)
+        return cells, cuts, atoms
 
-    def _allotted(self, column: PrivateRange, counts: Floats, least: float) -> list[int]:
-        """Returns the grid within the range that stands out.
+    def _allotted(self, column: PrivateRange, counts: Floats, least: float) -> tuple[list[int], list[int]]:
+        """Returns the grid within the range that stands out, and the buckets that are atoms.
 
         It has a cell for each bucket where no bins are found.
         """
-        first, last, stands_out = significant_range(counts, least)
-        if not stands_out:
-            self.record.notes.append(f"{column.name}: no bucket stood out of the noise; the fullest one is its range")
         edges = np.array(column.edges)
+        atoms = heavy(counts, least, column.most) & lone(edges, column.whole)
+        known = atoms | np.isin(edges[:-1], column.named)
+        first, last, stands_out = range_around(counts, known, least)
+        if not stands_out:
+            where = "the fullest one is its range"
+            if known.any():
+                where = "beside values that many rows share; a bin has all others, and nothing tells their numbers"
+            self.record.notes.append(f"{column.name}: no bucket stood out of the noise; {where}")
         # What is public of the bounds stays as it is.
         first, last = (first if column.wanted.lower else 0), (last if column.wanted.upper else len(counts) - 1)
+        shared = np.flatnonzero(atoms).tolist()
         if column.wanted.bins is None:
             self.record.notes.append(f"{column.name}: found from {edges[first]:g} to {edges[last + 1]:g}")
-            return [int(first <= i <= last) for i in range(len(counts))]
-        return allot(column.edges, np.where(counts > least, counts, 0.0), first, last, column.whole)
+            return [int(first <= i <= last) for i in range(len(counts))], shared
+        return allot(column.edges, np.where(counts > least, counts, 0.0), first, last, column.whole), shared
 
-    def _cut(self, column: PrivateRange, cells: list[int], counts: Floats, sigma: float) -> list[int]:
+    def _cut(
+        self, column: PrivateRange, cells: list[int], shared: list[int], counts: Floats, sigma: float
+    ) -> tuple[list[int], list[int]]:
+        """Returns the bins' edges, and the atoms among the bins.
+
+        Args:
+            column: whose bins are found.
+            cells: of its grid.
+            shared: buckets of one value that many rows share.
+            counts: (cells,) estimated rows.
+            sigma: of the noise.
+        """
         wanted, edges = column.wanted, column.grid(cells)
         assert wanted.bins is not None
-        grid = NoisyGrid(edges, counts, sigma, range_noise(column.tree(cells), sigma))
+        alone, named = lone(edges, column.whole), np.flatnonzero(np.isin(edges[:-1], column.named)).tolist()
+        grid = NoisyGrid(edges, counts, sigma, range_noise(column.tree(cells), sigma), alone, named)
         cut = cuts(grid, wanted.bins, trim_low=wanted.lower, trim_high=wanted.upper)
         self.record.notes.append(
             f"{column.name}: found from {edges[cut[0]]:g} to {edges[cut[-1]]:g}, in {len(cut) - 1} bins"
         )
-        return cut
+        # The outermost cells also have what lies beyond a bound that was private: a bucket alone tells atoms there.
+        open_ends = [0] * wanted.lower + [len(counts) - 1] * wanted.upper
+        sure = {column.edges[bucket] for bucket in shared}
+        atoms = [i for i in atoms_of(grid, cut, wanted.bins) if i not in open_ends or edges[i] in sure]
+        return cut, atoms
 
     # Columns of categories --------------------------------------------------------------------------------------------
 

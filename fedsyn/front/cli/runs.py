@@ -184,8 +184,8 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
 
     It says where the table is, whether it may be released, and how good it is.
     """
-    from fedsyn.evaluation.real.metrics import is_quality
     from fedsyn.evaluation.predicted import PredictedQuality
+    from fedsyn.evaluation.real.metrics import is_quality
     from fedsyn.evaluation.record import PREDICTED_FILE, sentence
     from fedsyn.privacy.unit import not_persons, promised
     from fedsyn.protocol.record import RoundRecord

@@ -237,11 +237,14 @@ class Schema(BaseModel, Shown):
         """Names of the synthetic table's columns: modelled, computed, or made afresh."""
         return tuple(name for name in self.every_column if name not in self.aside or self.aside[name].made)
 
-    def closed(self, discovered: Mapping[str, Sequence[Any]]) -> Schema:
+    def closed(
+        self, discovered: Mapping[str, Sequence[Any]], atoms: Mapping[str, Sequence[float]] | None = None
+    ) -> Schema:
         """The schema with what was found of each open column (see `fedsyn.table.schema.open.filled_in`)."""
         data = self.to_dict()
         for name, wanted in self.open.items():
-            data["columns"][name] = filled_in(data["columns"][name], self.columns[name], wanted, discovered[name])
+            pieces = discovered[name], (atoms or {}).get(name, ())
+            data["columns"][name] = filled_in(data["columns"][name], self.columns[name], wanted, *pieces)
         known = {name: discovered[name] for name, wanted in self.open.items() if isinstance(wanted, OpenCategories)}
         data["constraints"] = [rule.data() for rule in of_known(self.constraints, known)]
         return Schema.from_dict(data, "the schema that was found")

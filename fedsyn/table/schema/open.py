@@ -4,6 +4,7 @@ The word `private` in a schema asks a run to find what is missing.
 
     cost:   {kind: numeric, lower: 0, upper: private}           # and bins: 32 that fit
     salary: {kind: numeric, bounds: private, bins: {private: 20}}
+    dose:   {kind: numeric, bounds: private, atoms: [0, 20]}    # values that are known to be frequent
     ward:   {kind: categorical, categories: private}            # or {private: {most: 40, length: 12}}
 
 Such a schema is *open*. Its columns stand in it with a placeholder (one bin, or `other` alone), so that names, kinds
@@ -17,8 +18,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.columns import KINDS
+from fedsyn.table.schema.columns import KINDS, column_dict
+from fedsyn.table.schema.values import written
 
 PRIVATE = "private"
 #: Bins of a column whose bins are private without a number.
@@ -33,11 +37,13 @@ class OpenRange:
     Attributes:
         lower, upper: whether that bound is private.
         bins: at most so many bins that fit; None: the bins are the schema's own.
+        atoms: values that the schema names as frequent, as it has them. Others are found, where they stand out.
     """
 
     lower: bool
     upper: bool
     bins: int | None
+    atoms: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,13 +90,17 @@ def set_apart(column: Mapping[str, Any]) -> tuple[dict[str, Any], Open | None]:
     bins = data.get("bins", PRIVATE if low or high else None)
     if not (low or high or _is_private(bins)):
         return data, None
+    if data.get("values"):
+        raise ValueError("values: they are the only ones of a column, so nothing is left for private to find")
     data = _unmarked(data, "bounds") if low and high else data
+    atoms = data.pop("atoms", ())
+    atoms = _named(_placed(data, low, high), atoms, low, high)
     if not _is_private(bins):
         if bins is not None and (isinstance(bins, bool) or not isinstance(bins, int)):
             raise ValueError("private bounds need bins: private, or a number of equal bins")
-        return _placed(data, low, high), OpenRange(low, high, None)
+        return _placed(data, low, high), OpenRange(low, high, None, atoms)
     most = _options("bins", bins, {"most": _MOST_BINS}).get("most", BINS)
-    return {**_placed(data, low, high), "bins": 1}, OpenRange(low, high, most)
+    return {**_placed(data, low, high), "bins": 1}, OpenRange(low, high, most, atoms)
 
 
 def put_back(data: dict[str, Any], column: Any, wanted: Open) -> dict[str, Any]:
@@ -105,7 +115,53 @@ def put_back(data: dict[str, Any], column: Any, wanted: Open) -> dict[str, Any]:
         return {**rest, "categories": {PRIVATE: {"most": wanted.most, "length": wanted.length}}}
     bounds = {"lower": wanted.lower, "upper": wanted.upper}
     bins = {"bins": column.bins if wanted.bins is None else {PRIVATE: wanted.bins}}
-    return data | {bound: PRIVATE for bound, is_private in bounds.items() if is_private} | bins
+    atoms = {"atoms": list(wanted.atoms)} if wanted.atoms else {}
+    return data | {bound: PRIVATE for bound, is_private in bounds.items() if is_private} | bins | atoms
+
+
+def named_numbers(column: BinnedColumn, wanted: OpenRange) -> tuple[float, ...]:
+    """Returns the numbers of the atoms that an open column names, ascending."""
+    return tuple(sorted(_single(column, column.model_dump(), atom).span[0] for atom in wanted.atoms))
+
+
+def _named(data: Mapping[str, Any], atoms: Any, low: bool, high: bool) -> tuple[Any, ...]:
+    """Returns the atoms that an open column names, as a schema's file has them.
+
+    Args:
+        data: of the column, with its placeholder.
+        atoms: as they came.
+        low, high: whether that bound is private.
+
+    Raises:
+        ValueError: one is no value of the column, stands twice, or lies beyond a public bound.
+    """
+    if not isinstance(atoms, list | tuple):
+        raise ValueError("atoms: expected a list of values")
+    kind = KINDS.get(str(data.get("kind")))
+    if not atoms or kind is None or not issubclass(kind, BinnedColumn):
+        return tuple(atoms)
+    try:
+        column = kind.model_validate({**data, "bins": 1})
+    except ValueError:  # which is said of the column itself
+        return tuple(atoms)
+    single = [_single(column, data, atom) for atom in atoms]
+    numbers, (lower, upper), (least, most) = [one.span[0] for one in single], column.span, column.reach
+    lower, upper = (least if low else lower), (most if high else upper)
+    beyond = any((lower is not None and x < lower) or (upper is not None and x > upper) for x in numbers)
+    if beyond or len(set(numbers)) < len(numbers):
+        raise ValueError("atoms must be different values within what is public of the bounds")
+    return tuple(column_dict(one)["lower"] for one in single)
+
+
+def _single(column: BinnedColumn, data: Mapping[str, Any], value: Any) -> BinnedColumn:
+    """Returns the column with bounds that hold one value alone.
+
+    Raises ValueError if the column cannot hold it.
+    """
+    try:
+        return type(column).model_validate({**data, "lower": value, "upper": value, "bins": 1})
+    except ValueError:
+        raise ValueError(f"atoms: '{written(value)}' is not {column.expected} that the column can hold") from None
 
 
 def all_set_apart(columns: Mapping[str, Any], computed: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, Open]]:
@@ -129,7 +185,9 @@ def all_set_apart(columns: Mapping[str, Any], computed: Collection[str] = ()) ->
     return plain, wanted
 
 
-def filled_in(data: Mapping[str, Any], column: Any, wanted: Open, discovered: Sequence[Any]) -> dict[str, Any]:
+def filled_in(
+    data: Mapping[str, Any], column: Any, wanted: Open, discovered: Sequence[Any], atoms: Sequence[float] = ()
+) -> dict[str, Any]:
     """A column's data with what was found of it.
 
     Args:
@@ -138,12 +196,19 @@ def filled_in(data: Mapping[str, Any], column: Any, wanted: Open, discovered: Se
         wanted: what was to be found.
         discovered: categories; or the edges of the bins, or the two ends of the range, as numbers of the column, the
             last of whole numbers one beyond the largest.
+        atoms: numbers of the values that many rows share, beside those that the schema names.
     """
     if isinstance(wanted, OpenCategories):
         others = () if any(text.casefold() == "other" for text in discovered) and discovered else ("other",)
         return {**data, "categories": list(discovered) or list(others), "other": data.get("other", True)}
+    shared = sorted({*named_numbers(column, wanted), *atoms})
     edges = [*discovered[:-1], discovered[-1] - column.whole]
-    rest = {key: value for key, value in data.items() if key not in ("bins", "bounds", "lower", "upper")}
+    if not column.whole:  # an atom is cut out by its key: the edge behind it says nothing more
+        behind = {float(np.nextafter(atom, np.inf)): atom for atom in shared}
+        without = list(dict.fromkeys(behind.get(edge, edge) for edge in edges))
+        edges = without if len(without) > 1 else edges
+    rest = {key: value for key, value in data.items() if key not in ("bins", "bounds", "lower", "upper", "atoms")}
+    rest |= {"atoms": [column.bound(atom) for atom in shared]} if shared else {}
     if wanted.bins is not None:
         return {**rest, "bins": [column.bound(edge) for edge in edges]}
     bins = {"bins": data["bins"]} if "bins" in data else {}

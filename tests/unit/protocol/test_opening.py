@@ -485,11 +485,17 @@ def test_what_the_schema_does_not_call_for_is_refused() -> None:
         {"categories": []},
         {"categories": [[f"{i}" for i in range(65)]]},
         {"cells": []},
+        {"atoms": []},
+        {"atoms": [[11], []]},
+        {"atoms": [[-1], []]},
+        {"atoms": [[1, 0], []]},
+        {"atoms": [[4], []]},
+        {"atoms": [[0, 0], []]},
     ],
 )
 def test_pieces_that_do_not_fit_the_schema_are_refused(change: dict[str, Any]) -> None:
     asked = Asked()
-    pieces = {"cells": asked.cells, "cuts": [[0, 5, 11], []], "categories": [["north"]]}
+    pieces = {"cells": asked.cells, "cuts": [[0, 5, 11], []], "atoms": [[], []], "categories": [["north"]]}
     answer = asked("close", pieces | change)
     assert not answer["ok"] and answer["kind"] == "protocol" and FOUND not in asked.state, answer
     assert asked("close", pieces)["ok"] and asked.state[FOUND] == pieces
