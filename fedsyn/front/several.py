@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedsyn.config import FORMAT
 from fedsyn.errors import InputError
-from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE, bins_of
+from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE, bins_of, marked_facts
 from fedsyn.front.archive import ReleasedRun
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel, Model, Posterior
@@ -116,6 +116,7 @@ def frames_of_posterior(
         raise InputError(f"tables: expected a number of tables from 1 to {MOST_TABLES}, found {count!r}")
     tables = PosteriorTables(release, rows, where)
     facts = {**tables.facts, "real_rows": tables.real, "bins": bins_of(release.schema)}
+    facts |= {"marked": marked} if (marked := marked_facts(release.schema)) else {}
     for schema, model, stream in tables.draws(count, randomness):
         frame = frame_of(schema, model, tables.size, stream, independent=True)
         frame.attrs[FACTS] = facts

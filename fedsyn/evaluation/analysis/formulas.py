@@ -264,6 +264,20 @@ def question_of(formula: str, tables: SyntheticTables, model: str | Estimator | 
     return OneColumn(name, tables, proportion=match is not None and match[1] == "proportion")
 
 
+def columns_in(formula: str, columns: Sequence[str]) -> tuple[list[str], bool]:
+    """Returns the columns that a formula names, and whether their values are averaged.
+
+    They are not where proportions are asked for.
+    """
+    if "~" in formula:
+        text, names = _readable(formula, columns)
+        words = set(_words(text))
+        return [column for name, column in names.items() if name in words], True
+    match = _ONE.fullmatch(formula)
+    name = (match[2] or match[3]).strip("'\"") if match else formula
+    return [name] if name in columns else [], match is None or match[1] != "proportion"
+
+
 # Names -------------------------------------------------------------------------------------------------------------
 
 

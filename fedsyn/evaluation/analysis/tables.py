@@ -15,10 +15,11 @@ from fedsyn.bounded import json_of, read_bytes
 from fedsyn.errors import DataError, InputError
 from fedsyn.evaluation.analysis.combining import ONE_TABLE
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.binned import NumericColumn
+from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.frames import as_frame, is_table
 from fedsyn.table.schema.ordered import WrittenNumber
+from fedsyn.table.schema.values import written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +40,7 @@ class SyntheticTables:
         held: cliques of columns whose joint distribution was measured; None where nobody said.
         given: columns that a condition restricts: every estimate rests on them as well.
         bins: edges of the numeric columns' bins; empty where nobody said.
+        marked: columns some of whose cells are codes for missing or censored values; the frames have text in them.
     """
 
     frames: Sequence[pd.DataFrame]
@@ -46,6 +48,7 @@ class SyntheticTables:
     held: frozenset[frozenset[str]] | None = None
     given: frozenset[str] = frozenset()
     bins: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    marked: Mapping[str, BinnedColumn] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float:
@@ -86,12 +89,14 @@ def tables_of(tables: Any) -> SyntheticTables:
         raise InputError(ONE_TABLE)
     if not isinstance(tables, list | tuple) or not all(is_table(one) or isinstance(one, str | Path) for one in tables):
         raise DataError(f"expected a folder of tables, or a list of DataFrames or paths; found {type(tables).__name__}")
-    frames = _checked([as_frame(one) if is_table(one) else _frame(Path(one), None) for one in tables])
-    facts = frames[0].attrs.get(FACTS)
+    frames: Sequence[pd.DataFrame] = [as_frame(one) if is_table(one) else _frame(Path(one), None) for one in tables]
+    facts = frames[0].attrs.get(FACTS) if frames else None
     if facts is None or any(frame.attrs.get(FACTS) != facts for frame in frames):
-        return SyntheticTables(frames)
+        return SyntheticTables(_checked(frames))
+    marked = marked_columns(Schema.from_dict(facts["marked"])) if facts.get("marked") else {}
+    frames = _checked([as_words(frame, marked) for frame in frames])
     held, given_columns = frozenset(map(frozenset, facts["held"])), frozenset(facts["given"])
-    return SyntheticTables(frames, facts.get("real_rows"), held, given_columns, facts.get("bins", {}))
+    return SyntheticTables(frames, facts.get("real_rows"), held, given_columns, facts.get("bins", {}), marked)
 
 
 def _of_path(path: Path) -> SyntheticTables:
@@ -116,9 +121,10 @@ def _of_path(path: Path) -> SyntheticTables:
         raise DataError(f"{facts_file} cannot be read: draw the tables again") from None
     file = path / "schema.yaml"
     schema = Schema.load(file) if file.is_file() else None
-    frames = [_frame(_inside(path, name), schema) for name in names]
+    marked = {} if schema is None else marked_columns(schema)
+    frames = [as_words(_frame(_inside(path, name), schema), marked) for name in names]
     bins = {} if schema is None else bins_of(schema)
-    return SyntheticTables(_checked(frames), real_rows, cliques, given_columns, bins)
+    return SyntheticTables(_checked(frames), real_rows, cliques, given_columns, bins, marked)
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -133,8 +139,35 @@ def _inside(folder: Path, name: str) -> Path:
 
 def bins_of(schema: Schema) -> dict[str, list[float]]:
     """Returns bin edges of the numeric columns, in a table's numbers."""
-    columns = {n: c for n, c in schema.columns.items() if isinstance(c, NumericColumn | WrittenNumber)}
+    columns = {n: c for n, c in schema.columns.items() if isinstance(c, BinnedColumn) and holds_numbers(c)}
     return {n: (c.edges * c.scale[1].numerator / c.scale[1].denominator).tolist() for n, c in columns.items()}
+
+
+def holds_numbers(column: BinnedColumn) -> bool:
+    """Returns whether the values of a column can be averaged."""
+    return isinstance(column, NumericColumn | WrittenNumber)
+
+
+def marked_columns(schema: Schema) -> dict[str, BinnedColumn]:
+    """Returns the columns some of whose cells are codes for missing or censored values."""
+    ordered = {name: column for name, column in schema.columns.items() if isinstance(column, BinnedColumn)}
+    return {name: column for name, column in ordered.items() if column.missing_codes or column.censored}
+
+
+def marked_facts(schema: Schema) -> dict[str, Any]:
+    """Returns the marked columns as a schema's plain data; empty where there are none."""
+    names, data = marked_columns(schema), schema.to_dict()
+    return {"columns": {name: data["columns"][name] for name in names}} if names else {}
+
+
+def as_words(frame: pd.DataFrame, marked: Mapping[str, BinnedColumn]) -> pd.DataFrame:
+    """Returns a table whose marked columns are text, whatever they hold in this one."""
+    texts = {
+        name: [None if gone else written(cell) for cell, gone in zip(frame[name], frame[name].isna(), strict=True)]
+        for name in marked
+        if name in frame
+    }
+    return frame.assign(**texts) if texts else frame
 
 
 def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
@@ -153,8 +186,14 @@ def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
         frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
     except (ValueError, OSError) as error:
         raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+    marked = {} if schema is None else marked_columns(schema)
     for name, column in ({} if schema is None else schema.columns).items():
-        if isinstance(column, WrittenNumber) and name in frame and frame[name].dtype.kind not in "iuf":
+        if (
+            isinstance(column, WrittenNumber)
+            and name not in marked
+            and name in frame
+            and frame[name].dtype.kind not in "iuf"
+        ):
             values = frame[name].where(frame[name].notna(), "").tolist()
             steps, _ = column.parse_all(values, frozenset({""}))
             frame[name] = steps / 10.0**column.decimals

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedsyn.errors import ConfigError
+from fedsyn.evaluation.analysis.censoring import Censored, settled
 from fedsyn.evaluation.analysis.combining import Combined, combine
 from fedsyn.evaluation.analysis.estimators import Estimator
-from fedsyn.evaluation.analysis.formulas import Question, question_of
+from fedsyn.evaluation.analysis.formulas import Question, columns_in, question_of
 from fedsyn.evaluation.analysis.result import Analysis
 from fedsyn.evaluation.analysis.tables import SyntheticTables, tables_of
 
@@ -35,6 +36,7 @@ def analyse(
     model: str | Estimator | None = None,
     *,
     level: float = 0.95,
+    censored: Censored | None = None,
 ) -> Analysis:
     """Estimates means, proportions or a regression from several synthetic tables.
 
@@ -46,6 +48,9 @@ def analyse(
             name such as hours-per-week stands as it is.
         model: "ols", "logit" or an `Estimator`; None: logistic for an outcome of two values, else linear.
         level: of the intervals.
+        censored: how to treat censored values (<0.5) of a numeric column: "bound" takes each for its bound,
+            "leave_out" leaves their rows out. Without it a column that has any is refused. Codes for missing values
+            are missing.
 
     Returns:
         A result that prints as a table; `to_frame()` has its figures.
@@ -57,10 +62,13 @@ def analyse(
     if not 0 < level < 1:
         raise ConfigError(f"level: expected a probability between 0 and 1, such as 0.95, found {level!r}")
     synthetic = tables_of(tables)
+    columns, averaged = columns_in(formula, list(synthetic.frames[0].columns))
+    synthetic, treated = settled(synthetic, columns, censored, averaged)
     question = question_of(formula, synthetic, model)
     combined = combine(*question.estimates(synthetic.frames), ratio=synthetic.ratio)
     pairs, unheld = _not_held(question, synthetic)
     notes = [
+        *treated,
         *_of_tables(synthetic, combined),
         *_of_freedom(combined),
         *_of_bins(question, synthetic),

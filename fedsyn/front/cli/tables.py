@@ -107,6 +107,10 @@ def analyse(
         str | None, typer.Option(help="ols or logit; default: logit for an outcome of two values.", metavar="NAME")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    censored: Annotated[
+        str | None,
+        typer.Option(help="Censored values (<0.5): bound or leave_out; needed where there are any.", metavar="WAY"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate means, proportions and regressions.
@@ -115,7 +119,7 @@ def analyse(
     """
     from fedsyn.evaluation.analysis import analyse as analysed
 
-    estimates = analysed(tables, formula, model, level=level)
+    estimates = analysed(tables, formula, model, level=level, censored=censored)  # type: ignore[arg-type]
     text = json.dumps(estimates.to_dict(), indent=1) if as_json else str(estimates)
     say(text)
 
