@@ -111,7 +111,7 @@ def lone(edges: npt.ArrayLike, whole: bool) -> Flags:
 
 
 def heavy(counts: Floats, least: float, most: int) -> Flags:
-    """Marks the cells that stand out with a bin's share of the rows, (cells,).
+    """Marks the cells that stand out with a bin's share, (cells,).
 
     Args:
         counts: (cells,) noisy rows.
@@ -351,9 +351,9 @@ def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> lis
 
 
 def atoms_of(cells: NoisyGrid, cut: Sequence[int], most: int) -> list[int]:
-    """Returns the cells of one value that many rows share, each a bin of `cut`.
+    """Returns the cells of a value that many rows share.
 
-    They have a bin's share of the rows, and stand out, as in `cuts`.
+    Each is a bin of `cut`, has a bin's share of the rows, and stands out, as in `cuts`.
     """
     start, end = cut[0], cut[-1]
     least = max(cells.mass(start, end) / most, threshold(cells.sigma, end - start))

@@ -117,7 +117,7 @@ class Opening(Driver):
     # Columns of numbers -----------------------------------------------------------------------------------------------
 
     def _numbers(self, rho: float) -> Asking:
-        """Returns cells, cuts and atoms of every ordered column, for at most rho."""
+        """Returns cells, cuts and atoms of ordered columns, for at most rho."""
         finding = self.finding
         share = _RANGE_SHARE if finding.binned else 1.0
         sums = yield from self._summed(FindRanges(), share * rho)
@@ -140,9 +140,9 @@ class Opening(Driver):
         return cells, cuts, atoms
 
     def _allotted(self, column: PrivateRange, counts: Floats, least: float) -> tuple[list[int], list[int]]:
-        """Returns the grid within the range that stands out, and the buckets that are atoms.
+        """Returns the grid of the range, and the buckets that are atoms.
 
-        It has a cell for each bucket where no bins are found.
+        The range stands out. The grid has a cell for each bucket where no bins are found.
         """
         edges = np.array(column.edges)
         atoms = heavy(counts, least, column.most) & lone(edges, column.whole)

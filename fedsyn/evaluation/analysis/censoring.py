@@ -1,4 +1,6 @@
-"""Cells of a numeric column that are no numbers: codes for missing, and censored values.
+"""Codes for missing and censored values in an analysis.
+
+They are cells of a column of numbers, and none of them is a number.
 
 A code for a missing value (`missing_codes`) is missing in every analysis. A censored value (`<0.5`) bounds a number
 without giving it: an average that takes it for its bound is off by as much as the bound is, and one that leaves it out
@@ -29,7 +31,7 @@ _SIGNS = "<>≤≥=~ "
 def settled(
     tables: SyntheticTables, columns: Iterable[str], censored: Censored | None, averaged: bool = True
 ) -> tuple[SyntheticTables, list[str]]:
-    """Returns tables with numbers where columns hold them, and notes on censored rows.
+    """Returns tables with numbers, and notes on censored rows.
 
     Args:
         tables: of an analysis.
@@ -54,9 +56,9 @@ def settled(
         if averaged and share and holds_numbers(column):
             if censored is None:
                 raise ConfigError(
-                    f"'{name}': {100 * share:.3g}% of its rows are censored ({_some(column.censored)}), and no average knows "
-                    "their numbers: pass censored='bound' (each counts as its bound) or censored='leave_out' (their "
-                    "rows are left out)"
+                    f"'{name}': {100 * share:.3g}% of its rows are censored ({_some(column.censored)}), and no average "
+                    "knows their numbers: pass censored='bound' (each counts as its bound) or censored='leave_out' "
+                    "(their rows are left out)"
                 )
             way = "counts as its bound" if censored == "bound" else "is left out"
             notes.append(
@@ -110,7 +112,10 @@ def _series(
 
 
 def _bounds(name: str, column: BinnedColumn) -> list[float]:
-    """Returns the number in each censored value. Raises ConfigError where there is none."""
+    """Returns the number in each censored value.
+
+    Raises ConfigError where there is none.
+    """
     texts = [word.strip().lstrip(_SIGNS) for word in column.censored]
     numbers, bad = column.parse_all(texts, frozenset({""}))
     for word, number, unread in zip(column.censored, numbers, bad, strict=True):

@@ -265,9 +265,9 @@ def question_of(formula: str, tables: SyntheticTables, model: str | Estimator | 
 
 
 def columns_in(formula: str, columns: Sequence[str]) -> tuple[list[str], bool]:
-    """Returns the columns that a formula names, and whether their values are averaged.
+    """Returns the columns of a formula, and whether it averages them.
 
-    They are not where proportions are asked for.
+    It does not where proportions are asked for.
     """
     if "~" in formula:
         text, names = _readable(formula, columns)

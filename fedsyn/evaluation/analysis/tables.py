@@ -149,19 +149,25 @@ def holds_numbers(column: BinnedColumn) -> bool:
 
 
 def marked_columns(schema: Schema) -> dict[str, BinnedColumn]:
-    """Returns the columns some of whose cells are codes for missing or censored values."""
+    """Returns the columns with codes for missing or censored values."""
     ordered = {name: column for name, column in schema.columns.items() if isinstance(column, BinnedColumn)}
     return {name: column for name, column in ordered.items() if column.missing_codes or column.censored}
 
 
 def marked_facts(schema: Schema) -> dict[str, Any]:
-    """Returns the marked columns as a schema's plain data; empty where there are none."""
+    """Returns the marked columns as a schema's plain data.
+
+    It is empty where there are none.
+    """
     names, data = marked_columns(schema), schema.to_dict()
     return {"columns": {name: data["columns"][name] for name in names}} if names else {}
 
 
 def as_words(frame: pd.DataFrame, marked: Mapping[str, BinnedColumn]) -> pd.DataFrame:
-    """Returns a table whose marked columns are text, whatever they hold in this one."""
+    """Returns a table with its marked columns as text.
+
+    So they are of one kind in all tables.
+    """
     texts = {
         name: [None if gone else written(cell) for cell, gone in zip(frame[name], frame[name].isna(), strict=True)]
         for name in marked

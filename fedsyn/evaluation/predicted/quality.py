@@ -196,7 +196,7 @@ class PredictedQuality(Evaluation):
         return "; ".join(said)
 
     def seen_unlisted(self) -> list[str]:
-        """Returns a clause on each column with rows that its schema does not list."""
+        """Returns a clause on each column with unlisted rows."""
         return [one.sentence() for one in self.unlisted if one.seen]
 
     def error(self) -> str:
@@ -293,10 +293,8 @@ def predict_quality(
     index, share = [at[q] for q in cliques], np.array(weights) / max(math.fsum(weights), 1e-300)
     if not cliques:
         left_out, why = len(workload.cliques), "its marginals are too large"
-        pair_errors = errors_of(pairs)
-        return PredictedQuality(
-            columns=errors_of(ones), pairs=pair_errors, left_out=left_out, unlisted=unlisted, why=why
-        )
+        known = errors_of(ones), errors_of(pairs)
+        return PredictedQuality(None, *known, left_out=left_out, unlisted=unlisted, why=why)
     # The workload's mean, and the other grounds of the verdict.
     moments = {} if schema is None else seen_moments(predictor.effects, schema)
     others = {name: float(share @ one.errors[index]) for name, one in zip(SCENARIOS, might, strict=True)}

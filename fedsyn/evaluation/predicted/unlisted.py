@@ -1,4 +1,4 @@
-"""Share of the rows whose value a schema does not list, from released values.
+"""Share of the rows whose value a schema does not list.
 
 Where a column has `unlisted: true`, what it cannot place has a code of its own, which a mechanism measures like any
 other. The released model's marginal of that code is the share, and the noise of what was measured says how far it may
@@ -62,7 +62,7 @@ class UnlistedShare:
 
 
 def unlisted_shares(schema: Schema, model: AnyModel, evidence: Evidence | None) -> tuple[UnlistedShare, ...]:
-    """Returns the share of each column that has a code for what is not listed.
+    """Returns the share of each column with `unlisted: true`.
 
     Args:
         schema: of the model.
@@ -83,7 +83,7 @@ def unlisted_shares(schema: Schema, model: AnyModel, evidence: Evidence | None) 
         around = _QUANTILE * math.hypot(noise, value * math.sqrt(min(totals, default=0.0)) / model.total)
         low, high = max(0.0, value - around), min(1.0, value + around)
         seen = value > noise * NormalDist().inv_cdf(1.0 - CHANCE / len(names))
-        shares.append(UnlistedShare(name, *(round(x, 6) for x in (value, low, high)), seen, ordered))
+        shares.append(UnlistedShare(name, round(value, 6), round(low, 6), round(high, 6), seen, ordered))
     return tuple(shares)
 
 
@@ -109,7 +109,7 @@ def _variance(
 
 
 def clauses(shares: Sequence[UnlistedShare]) -> list[str]:
-    """Returns clauses on all columns: the shares that are seen, and one bound on the others."""
+    """Returns a clause on each seen share, and one on the others."""
     seen = [one.sentence() for one in shares if one.seen]
     rest = [one for one in shares if not one.seen and one.high is not None]
     if not rest:
@@ -123,7 +123,7 @@ def clauses(shares: Sequence[UnlistedShare]) -> list[str]:
 
 
 def percent(share: float, *, up: bool = False) -> str:
-    """Returns a share in per cent, with two digits; rounded up on request.
+    """Returns a share in per cent, with two digits.
 
     >>> percent(0.3812), percent(0.0042), percent(0.00421, up=True), percent(1.0), percent(0.0)
     ('38%', '0.42%', '0.43%', '100%', '0%')

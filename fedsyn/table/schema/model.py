@@ -531,7 +531,10 @@ class Schema(BaseModel, Shown):
         return drawn_rows(known, self.missing_text, rows)
 
     def placed(self, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Returns (n, d) codes as tables have them: none unlisted, nested ones in one group."""
+        """Returns (n, d) codes as tables have them.
+
+        None is unlisted, and nested ones are in one group each.
+        """
         return self.compiled.placed(spread(codes, self.columns, self.domain, self._odds, rng), self._groups)
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:

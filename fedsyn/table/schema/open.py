@@ -125,7 +125,7 @@ def named_numbers(column: BinnedColumn, wanted: OpenRange) -> tuple[float, ...]:
 
 
 def _named(data: Mapping[str, Any], atoms: Any, low: bool, high: bool) -> tuple[Any, ...]:
-    """Returns the atoms that an open column names, as a schema's file has them.
+    """Returns the atoms of an open column, as a file has them.
 
     Args:
         data: of the column, with its placeholder.
@@ -145,8 +145,8 @@ def _named(data: Mapping[str, Any], atoms: Any, low: bool, high: bool) -> tuple[
     except ValueError:  # which is said of the column itself
         return tuple(atoms)
     single = [_single(column, data, atom) for atom in atoms]
-    numbers, (lower, upper), (least, most) = [one.span[0] for one in single], column.span, column.reach
-    lower, upper = (least if low else lower), (most if high else upper)
+    numbers, (least, most) = [one.span[0] for one in single], column.reach
+    lower, upper = (least if low else column.span[0]), (most if high else column.span[1])
     beyond = any((lower is not None and x < lower) or (upper is not None and x > upper) for x in numbers)
     if beyond or len(set(numbers)) < len(numbers):
         raise ValueError("atoms must be different values within what is public of the bounds")
