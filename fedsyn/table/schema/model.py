@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows, drawn_rows
 from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.nested import Placed
-from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
+from fedsyn.table.schema.open import Found, Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.problems import describe, require_usable
 from fedsyn.table.schema.remarks import Proposed, Remarks, proposed_in, remarks_of, text_with, without_rules
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
@@ -237,9 +237,7 @@ class Schema(BaseModel, Shown):
         """Names of the synthetic table's columns: modelled, computed, or made afresh."""
         return tuple(name for name in self.every_column if name not in self.aside or self.aside[name].made)
 
-    def closed(
-        self, discovered: Mapping[str, Sequence[Any]], atoms: Mapping[str, Sequence[float]] | None = None
-    ) -> Schema:
+    def closed(self, discovered: Found, atoms: Found | None = None) -> Schema:
         """The schema with what was found of each open column (see `fedsyn.table.schema.open.filled_in`)."""
         data = self.to_dict()
         for name, wanted in self.open.items():
@@ -531,10 +529,7 @@ class Schema(BaseModel, Shown):
         return drawn_rows(known, self.missing_text, rows)
 
     def placed(self, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Returns (n, d) codes as tables have them.
-
-        None is unlisted, and nested ones are in one group each.
-        """
+        """Returns (n, d) codes as tables have them: listed, and nested."""
         return self.compiled.placed(spread(codes, self.columns, self.domain, self._odds, rng), self._groups)
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:

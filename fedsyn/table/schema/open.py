@@ -62,6 +62,8 @@ class OpenCategories:
 
 
 Open = OpenRange | OpenCategories
+#: What was found, by column.
+Found = Mapping[str, Sequence[Any]]
 
 
 def set_apart(column: Mapping[str, Any]) -> tuple[dict[str, Any], Open | None]:
