@@ -23,6 +23,7 @@ from fedsyn.lazy import pa, pc, pd, pq
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import reads_numbers
 from fedsyn.table.schema.columns import CategoricalColumn
+from fedsyn.table.schema.frames import decimal_type
 from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.values import written
 
@@ -147,6 +148,8 @@ def _texts(series: pd.Series, separator: str, mark: str, alone: bool) -> pa.Arra
         texts = list(map(repr, values.tolist()))
     elif series.dtype.kind == "f":
         texts = [cell(repr(value).replace(".", mark)) for value in values.tolist()]
+    elif mark != ".":  # numbers with exponents
+        texts = [cell(value.replace(".", mark)) for value in values.tolist()]
     else:
         texts = list(map(cell, values.tolist()))
     return pa.array([*texts, cell(None)], pa.large_string()).take(pa.array(np.where(index < 0, len(texts), index)))
@@ -173,7 +176,7 @@ class ArrowRows:
     def _type(self, name: str, values: pd.Series) -> pa.DataType:
         column = self.schema.every_column[name]
         if (column.stored or "").startswith("decimal"):
-            return pa.decimal128(38, getattr(column, "decimals", 0))
+            return decimal_type(str(column.stored))
         if isinstance(column, CategoricalColumn) and column.stored != "category" and not column.mixed:
             values = column.cells(np.zeros(1, dtype=np.intp))
         kind = pa.array(values).type

@@ -14,18 +14,19 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
+from pydantic import Field, PrivateAttr, StrictInt, field_validator, model_validator
 
 from fedsyn.domain import Codes, Flags, Floats
 from fedsyn.lazy import pd
 from fedsyn.table.schema.column_base import LEFT_OUT
+from fedsyn.table.schema.frames import as_decimals
 from fedsyn.table.schema.inside import Inside, Odds
 from fedsyn.table.schema.sides import SidedColumn
 from fedsyn.table.schema.values import MISSING_TEXT, parse_number, text_dtype, written
@@ -453,6 +454,9 @@ class NumericColumn(BinnedColumn):
     Attributes:
         lower, upper, bins: see `BinnedColumn`.
         dtype: "integer" columns decode to integers, "float" columns to floats.
+        digits: significant digits with which a float comes out, where its bin has such a number, and no constraint
+            leaves it less room; None: all of a float's.
+        exponent: how every cell writes its exponent: 1.5e+03, 1.5E+03, 1.5e3, 1.5E3; None: where Python does.
     """
 
     kind: Literal["numeric"] = "numeric"
@@ -462,6 +466,8 @@ class NumericColumn(BinnedColumn):
     atoms: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
     dtype: Literal["integer", "float"] = "float"
+    digits: int | None = Field(default=None, ge=1, le=15)
+    exponent: Literal["e+00", "E+00", "e0", "E0"] | None = None
 
     @field_validator("lower", "upper")
     @classmethod
@@ -495,13 +501,50 @@ class NumericColumn(BinnedColumn):
         return numbers
 
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
+        if self.stored is not None and self.stored.startswith("decimal"):
+            return as_decimals([written(number) for number in numbers.tolist()], absent, self.stored)
+        if self.exponent is not None and self.stored in ("str", "string"):
+            return as_stored(self.cells(numbers, absent), self.stored)
         return restored_numbers(numbers, absent, self.whole, self.missing, self.stored)
+
+    def _drawn(self, inside: Codes, codes: Codes, uniform: Floats, odds: Odds | None) -> npt.NDArray[Any]:
+        numbers = super()._drawn(inside, codes, uniform, odds)
+        if self.digits is None or self.whole or self._within is not None:
+            return numbers
+        out = numbers.copy()
+        for rounded in (np.floor, np.ceil, np.rint):  # the nearest one last, where it is in the bin
+            near = _significant(numbers, self.digits, rounded)
+            mine = self.codes_of(near) == inside
+            out[mine] = near[mine]
+        return out
 
     def texts(self, numbers: np.ndarray) -> list[str]:
         return [f"{number:.4g}" if not self.whole else str(int(number)) for number in numbers.tolist()]
 
     def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
+        if self.exponent is not None and not self.whole:
+            texts = [None if gone else self._scientific(x) for x, gone in zip(numbers.tolist(), absent, strict=True)]
+            return pd.Series(texts, dtype=text_dtype())
         return restored_numbers(numbers, absent, self.whole, self.missing, None)
+
+    def _scientific(self, number: float) -> str:
+        text = f"{number:e}" if self.digits is None else f"{number:.{self.digits - 1}e}"
+        if float(text) != number:  # its bin has no number of so few digits
+            text = f"{number:.16e}"
+        mantissa, power = text.split("e")
+        letter, signed = str(self.exponent)[0], str(self.exponent).endswith("00")
+        return f"{mantissa}{letter}{power if signed else int(power)}"
+
+
+def _significant(numbers: Floats, digits: int, rounded: Callable[[Floats], Floats]) -> Floats:
+    """Returns (n,) numbers with a number of significant digits.
+
+    `rounded` rounds to whole numbers: down, up, or to the nearest one.
+    """
+    size = np.abs(numbers)
+    power = digits - 1 - np.floor(np.log10(np.where(size > 0.0, size, 1.0))).astype(np.int64)
+    up, down = 10.0 ** np.maximum(power, 0), 10.0 ** np.maximum(-power, 0)  # exact, unlike 10^-n
+    return np.asarray(rounded(numbers * up / down) / up * down)
 
 
 def numbers_of(parsed: Iterable[float | None]) -> tuple[Floats, Flags]:
@@ -522,7 +565,7 @@ def restored_numbers(
     Its dtype is int64, Int64 where the column may be missing, or float64; or the dtype as it came.
     """
     if not whole:
-        values = numbers.astype(np.float64)
+        values = numbers.astype(np.float64) + 0.0  # no -0.0
         values[absent] = np.nan
         series = pd.Series(values)
     elif missing:

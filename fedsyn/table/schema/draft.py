@@ -41,10 +41,10 @@ from fedsyn.table.schema.values import MISSING_TEXT, is_missing, mostly_numbers
 from fedsyn.table.schema.written import (
     Written,
     bounds_of_days,
-    measured,
     moments,
+    of_decimals,
+    of_floats,
     outward,
-    places_of,
     span_of,
     written_numbers,
 )
@@ -54,6 +54,8 @@ MOST_CATEGORIES = 500
 LONG_LIST = 100
 # An integer label with at most this many different values is a class, not a quantity.
 _MOST_CLASSES = 20
+# Digits of Arrow's decimals of 128 bits.
+MOST_DIGITS = 38
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,7 +379,7 @@ def quantity(profile: Profile, numbers: Written, options: GuessOptions, keys: Ma
         if numbers.keys:
             shared |= {"places": 6}
             return made(profile, DecimalColumn, shared, numbers.why)
-        return made(profile, NumericColumn, {**shared, "dtype": "float"}, numbers.why)
+        return made(profile, NumericColumn, {**shared, **numbers.form, "dtype": "float"}, numbers.why)
     if whole:
         return made(profile, IntegerColumn, shared, "whole numbers" if not numbers.keys else f"whole {numbers.why}")
     return made(profile, DecimalColumn, {**shared, "places": numbers.places}, numbers.why)
@@ -403,6 +405,8 @@ def typed_guess(series: pd.Series, options: GuessOptions) -> Guess | None:
     kind: type[TemporalColumn] = DateColumn
     if not len(present):
         return text_guess(Profile.of(series), options, str(dtype))
+    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype):
+        return quantity(_counted(series), of_decimals(present, dtype.pyarrow_dtype.scale), options, keys)
     if pd.api.types.is_numeric_dtype(dtype) or (types and types <= {int, float}):
         return _numbers(pd.to_numeric(series), options)
     if types == {dt.date}:
@@ -419,8 +423,15 @@ def typed_guess(series: pd.Series, options: GuessOptions) -> Guess | None:
         reading = Reading({"step": "microsecond"} if finer else {}, "times of day")
     elif types == {decimal.Decimal}:
         places = max(0, *(-int(value.as_tuple().exponent) for value in present.unique().tolist()))
-        notation = Written({}, places, float(present.min()), float(present.max()), "decimals")
-        return quantity(_counted(series), notation, options, {"stored": f"decimal128(38, {places})"})
+        size = max(MOST_DIGITS, places, max(value.adjusted() for value in present.tolist()) + 1 + places)
+        keys = {"stored": f"decimal{'128' if size == MOST_DIGITS else '256'}({size}, {places})"}
+        return quantity(_counted(series), of_decimals(present, places), options, keys)
+    elif types and types <= {dt.datetime, pd.Timestamp}:
+        several = len({value.utcoffset() for value in present.tolist()}) > 1
+        objects_of_time = pd.to_datetime(present, utc=True if several else None)
+        at_midnight, reading = moments(objects_of_time)
+        kind = DateColumn if at_midnight else DatetimeColumn
+        keys = {"stored": f"timestamp[us{', UTC' if objects_of_time.dt.tz is not None else ''}]"}
     else:
         return None
     return proposed(_counted(series), kind, reading, options, keys)
@@ -475,8 +486,7 @@ def _numbers(series: pd.Series, options: GuessOptions) -> Guess:
     if not options.keep and (why := vocabulary.personal_by_name(profile)) is not None:
         return set_aside(profile, IdentifierColumn, why, stored)
     plain = sizes.min() >= 1e-4 and sizes.max() < 1e16
-    notation = measured(float(present.min()), float(present.max()), places_of(present) if plain else None)
-    return quantity(profile, notation, options, {"stored": stored} if stored else {})
+    return quantity(profile, of_floats(series, present, plain), options, {"stored": stored} if stored else {})
 
 
 def draft_columns(

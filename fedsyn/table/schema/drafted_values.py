@@ -19,6 +19,7 @@ from fedsyn.errors import DataError
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.encoding import Encoder
+from fedsyn.table.schema.formats import plain
 from fedsyn.table.schema.ordered import DateColumn, TemporalColumn, WrittenNumber
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
@@ -54,7 +55,7 @@ def counted_numbers(column: BinnedColumn, series: pd.Series, missing: frozenset[
 def written_in_months(column: BinnedColumn) -> bool:
     """Returns whether dates are written without their day, as 202405 is."""
     form = column.format if isinstance(column, DateColumn) else None
-    return form is not None and "%d" not in form
+    return form is not None and "%d" not in plain(form)
 
 
 def room(column: BinnedColumn) -> Floats:

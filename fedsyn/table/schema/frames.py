@@ -9,8 +9,13 @@ that may be closed by then, while DuckDB queries an Arrow table by the name of i
 
 from __future__ import annotations
 
+import decimal
+import re
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+import numpy as np
 
 from fedsyn.errors import DataError
 from fedsyn.lazy import pa, pd
@@ -106,6 +111,8 @@ def frame_of_arrow(table: pa.Table) -> pd.DataFrame:
     for name in table.column_names:
         if table.column_names.count(name) == 1 and name in frame and is_whole(table[name].type):
             frame[name] = series_of(table[name]) if frame[name].dtype.kind in "fO" else frame[name]
+        elif table.column_names.count(name) == 1 and name in frame and pa.types.is_decimal(table[name].type):
+            frame[name] = table[name].to_pandas(types_mapper=pd.ArrowDtype)  # objects do not know their digits
     return frame.reset_index(drop=True)
 
 
@@ -128,3 +135,25 @@ def is_whole(kind: pa.DataType) -> bool:
 def _nullable(kind: pa.DataType) -> Any:
     names = {"bool": "boolean"}
     return pd.api.types.pandas_dtype(names.get(str(kind), str(kind).replace("uint", "UInt").replace("int", "Int")))
+
+
+def as_decimals(texts: Sequence[str], absent: np.ndarray, stored: str) -> pd.Series:
+    """Returns numbers as Arrow's decimals: objects, or pandas' own dtype of them.
+
+    Args:
+        texts: (n,) numbers.
+        absent: (n,) which are missing.
+        stored: the type, such as decimal128(10, 2), or the dtype, decimal128(10, 2)[pyarrow].
+    """
+    kind = decimal_type(stored)
+    context, last = decimal.Context(prec=kind.precision), decimal.Decimal(1).scaleb(-kind.scale)
+    values = [
+        None if gone else context.quantize(decimal.Decimal(x), last) for x, gone in zip(texts, absent, strict=True)
+    ]
+    return pd.Series(values, dtype=pd.ArrowDtype(kind) if stored.endswith("[pyarrow]") else object)
+
+
+def decimal_type(stored: str) -> Any:
+    """Returns Arrow's type of a stored decimal(precision, scale)."""
+    name, precision, scale = re.findall(r"\w+", stored)[:3]
+    return getattr(pa, name)(int(precision), int(scale))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
@@ -19,15 +20,23 @@ from pydantic import Field, StrictInt, field_validator, model_validator
 
 from fedsyn.domain import Floats
 from fedsyn.lazy import pd
-from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn, as_stored, numbers_of, restored_numbers
+from fedsyn.table.schema import formats
+from fedsyn.table.schema.binned import (
+    MOMENTS,
+    NUMBERS,
+    SPANS,
+    BinnedColumn,
+    as_stored,
+    numbers_of,
+    restored_numbers,
+)
 from fedsyn.table.schema.column_base import Reading
+from fedsyn.table.schema.frames import as_decimals
 from fedsyn.table.schema.values import as_digits, is_missing, parse_number
-from fedsyn.table.schema.written import dates, datetimes, spans, times
+from fedsyn.table.schema.written import MOST_PLACES, dates, datetimes, spans, times
 
 if TYPE_CHECKING:
     from fedsyn.table.schema.profile import Profile
-
-_MOST_PLACES = 12
 
 
 class WrittenNumber(BinnedColumn):
@@ -39,7 +48,10 @@ class WrittenNumber(BinnedColumn):
         thousands: what stands between groups of three digits, such as "," or "."; None: nothing.
         mark: what stands before the decimals.
         prefix, suffix: text around the number, such as "€" or " %". Spaces around a cell do not count.
-        parentheses: whether a negative number is written (1,234.50).
+        minus: where a negative number has its sign: in front (-$1), inside ($-1), at its end (1-), or as parentheses
+            (1).
+        plus: whether numbers above zero have a sign, too: +1.
+        leading_zero: whether a zero stands before the mark: 0.5, not .5.
     """
 
     lower: float | None = None
@@ -52,12 +64,19 @@ class WrittenNumber(BinnedColumn):
     mark: Literal[".", ","] = "."
     prefix: str = ""
     suffix: str = ""
-    parentheses: bool = False
+    minus: Literal["front", "inside", "end", "parentheses"] = "front"
+    plus: bool = False
+    leading_zero: bool = True
 
     @property
     def decimals(self) -> int:
         """Digits after the decimal mark."""
         return 0
+
+    @property
+    def least_decimals(self) -> int:
+        """Digits after the decimal mark that stay where they are zeros."""
+        return self.decimals
 
     @property
     def _steps(self) -> int:
@@ -80,8 +99,8 @@ class WrittenNumber(BinnedColumn):
 
     @property
     def reads_numbers(self) -> bool:
-        plain = self.thousands is None and self.mark == "." and not self.parentheses
-        return plain and not self.prefix and not self.suffix
+        plain = self.thousands is None and self.mark == "." and self.minus == "front" and self.leading_zero
+        return plain and not self.plus and not self.prefix and not self.suffix
 
     @property
     def scale(self) -> tuple[str, Fraction]:
@@ -131,8 +150,10 @@ class WrittenNumber(BinnedColumn):
             return math.nan
         if self.reads_numbers:
             return parse_number(text)
-        if self.parentheses and text.startswith("(") and text.endswith(")"):
+        if self.minus == "parentheses" and text.startswith("(") and text.endswith(")"):
             text = f"-{text[1:-1].strip()}"
+        if self.minus == "end" and text.endswith("-"):
+            text = f"-{text[:-1].strip()}"
         for affix in (self.prefix.strip(), self.suffix.strip()):
             text = text.removeprefix(affix) if affix == self.prefix.strip() else text.removesuffix(affix)
         text = text.strip()
@@ -151,11 +172,8 @@ class WrittenNumber(BinnedColumn):
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
         in_steps = numbers * self._steps
         if self.stored is not None and self.stored.startswith("decimal"):
-            import decimal
-
-            exact = [decimal.Decimal(int(number)).scaleb(-self.decimals) for number in in_steps.tolist()]
-            return pd.Series(exact, dtype=object).mask(absent, None)
-        if not self.reads_numbers and (self.stored is None or self.stored in ("object", "str", "string")):
+            return as_decimals([f"{int(number)}e-{self.decimals}" for number in in_steps.tolist()], absent, self.stored)
+        if self.stored in ("str", "string") or (not self.reads_numbers and self.stored in (None, "object")):
             return as_stored(self.cells(numbers, absent), self.stored)
         if self.decimals == 0:
             return restored_numbers(in_steps, absent, True, self.missing, self.stored)
@@ -171,13 +189,20 @@ class WrittenNumber(BinnedColumn):
         return [self._written(number) for number in values.tolist()]
 
     def _written(self, value: float) -> str:
-        text = f"{self.prefix}{self._digits(abs(value))}{self.suffix}"
-        if value >= 0:
-            return text
-        return f"({text})" if self.parentheses else f"-{text}"
+        sign = "-" if value < 0 else "+" if self.plus and value > 0 else ""
+        inside = sign if self.minus == "inside" else ""
+        text = f"{self.prefix}{inside}{self._digits(abs(value))}{self.suffix}"
+        if value >= 0 or inside:
+            return text if inside else f"{sign}{text}"
+        return {"parentheses": f"({text})", "end": f"{text}-"}.get(self.minus, f"-{text}")
 
     def _digits(self, value: float) -> str:
         text = f"{value:,.{self.decimals}f}"
+        if self.decimals and self.least_decimals < self.decimals:
+            whole, _, tail = text.partition(".")
+            tail = tail.rstrip("0").ljust(self.least_decimals, "0")
+            text = f"{whole}.{tail}" if tail else whole
+        text = text.removeprefix("0") if not self.leading_zero and "." in text else text
         return text.replace(",", "\0").replace(".", self.mark).replace("\0", self.thousands or "")
 
 
@@ -194,14 +219,20 @@ class DecimalColumn(WrittenNumber):
 
     Attributes:
         places: digits after the decimal mark.
+        least_places: how many of them stay where they are zeros: 1 writes 3.0 and 3.25, 0 writes 3; None: all.
     """
 
     kind: Literal["decimal"] = "decimal"
-    places: int = Field(ge=0, le=_MOST_PLACES)
+    places: int = Field(ge=0, le=MOST_PLACES)
+    least_places: int | None = Field(default=None, ge=0)
 
     @property
     def decimals(self) -> int:
         return self.places
+
+    @property
+    def least_decimals(self) -> int:
+        return self.places if self.least_places is None else min(self.least_places, self.places)
 
 
 # Dates and times ------------------------------------------------------------------------------------------------------
@@ -223,7 +254,7 @@ class TemporalColumn(BinnedColumn):
 
     Attributes:
         lower, upper: public bounds, as text.
-        format: of the cells, in the codes of `strftime`; None: ISO 8601.
+        format: of the cells, in the codes of `strftime` and those of `formats` (`%3f`, `%:z`, `%-d`); None: ISO 8601.
         step: the unit in which values lie; finer parts of a real value are cut off.
         multiple_of: how many such units lie between two values: 15 for quarters of hours, with step: minute.
     """
@@ -334,7 +365,10 @@ class TemporalColumn(BinnedColumn):
         if self.stored.lower().startswith(("int", "uint", "float")):  # digits, such as 20240531
             return as_stored(pd.to_numeric(self.cells(numbers, absent)), self.stored)
         values = self._values(self._moments(numbers))
-        return as_stored(values.mask(absent, self.nothing) if absent.any() else values, self.stored)
+        if re.fullmatch(r"timestamp\[.*[^w]\]", self.stored):  # objects, unlike pandas' timestamp[us][pyarrow]
+            return values.astype(object).mask(absent, None)
+        nothing = None if values.dtype == object else self.nothing
+        return as_stored(values.mask(absent, nothing) if absent.any() else values, self.stored)
 
     def _moments(self, numbers: np.ndarray) -> np.ndarray:
         return (np.asarray(numbers).astype(np.int64) * self.microseconds).astype("timedelta64[us]")
@@ -345,7 +379,7 @@ class TemporalColumn(BinnedColumn):
     def _text(self, value: Any) -> str:
         """Returns one of `_values` as it is written."""
         if self.format is not None:
-            return str(value.strftime(self.format))
+            return formats.text_of(value, self.format)
         return str(value.isoformat(timespec="hours" if self.step in ("day", "hour") else f"{self.step}s"))
 
 
@@ -380,8 +414,11 @@ class CalendarColumn(TemporalColumn):
         parsed = [_moment(value) for value in cells.tolist()]
         if all(value is None or isinstance(value, pd.Timestamp) for value in parsed):
             return _since_epoch(np.array([self._plain(value) for value in parsed], dtype="datetime64[us]"))
-        utc = self._zone is not None and _has_offset(written, cells)
-        read = pd.to_datetime(cells, format=written or "ISO8601", errors="coerce", utc=utc)
+        utc = self._zone is not None and formats.has_offset(written, cells)
+        if written is not None:
+            cells = cells.map(lambda value: formats.readable(value, written) if isinstance(value, str) else value)
+        form = "ISO8601" if written is None else formats.plain(written)
+        read = pd.to_datetime(cells, format=form, errors="coerce", utc=utc)
         if self._zone is not None and read.dt.tz is None:
             every = np.ones(len(read), dtype=bool)
             read = read.dt.tz_localize(self._zone, ambiguous=every, nonexistent="shift_forward")
@@ -407,7 +444,8 @@ class DatetimeColumn(CalendarColumn):
     """Moments, to the step.
 
     Attributes:
-        zone: IANA name or UTC of the moments' zone, in which they are written; None: they have none.
+        zone: IANA name of the moments' zone, UTC, or an offset such as +03:00. They are written in it; None: they have
+            none.
     """
 
     origin: ClassVar[Any] = "1970-01-01T00:00:00"
@@ -421,11 +459,13 @@ class DatetimeColumn(CalendarColumn):
     def _known(cls, zone: str | None) -> str | None:
         import zoneinfo
 
-        if zone is not None:
+        if zone is not None and not re.fullmatch(r"[+-](0\d|1[0-4]):[0-5]\d", zone):
             try:
                 zoneinfo.ZoneInfo(zone)
             except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-                raise ValueError(f"'{zone}' is not a time zone; use a name such as UTC or Europe/Berlin") from None
+                raise ValueError(
+                    f"'{zone}' is not a time zone; use a name such as UTC or Europe/Berlin, or +03:00"
+                ) from None
         return zone
 
     @property
@@ -464,7 +504,7 @@ class DateColumn(CalendarColumn):
         return days.dt.date if self.stored is not None and self.stored.startswith("date32") else days
 
     def _text(self, value: Any) -> str:
-        return str(value)[:10] if self.format is None else str(value.strftime(self.format))
+        return str(value)[:10] if self.format is None else formats.text_of(value, self.format)
 
 
 class TimeColumn(TemporalColumn):
@@ -488,7 +528,7 @@ class TimeColumn(TemporalColumn):
         return times(profile)
 
     def _read(self, cells: pd.Series, written: str | None) -> np.ndarray:
-        return np.array([_time_of_day(value, written) for value in cells.tolist()], dtype="timedelta64[us]")
+        return np.array([formats.time_of_day(value, written) for value in cells.tolist()], dtype="timedelta64[us]")
 
     def _values(self, moments: np.ndarray) -> pd.Series:
         whole = (np.datetime64(0, "us") + moments).astype("datetime64[us]").tolist()
@@ -499,7 +539,8 @@ class DurationColumn(TemporalColumn):
     """Spans of time.
 
     Attributes:
-        format: "clock" writes 36:05:00; None writes `1 days 12:05:00`, as pandas does.
+        format: "clock" writes 36:05:00 and 06:05:00, "short clock" 6:05:00, "days" 3 days and 1 day, with step: day;
+            None writes `1 days 12:05:00`, as pandas does.
     """
 
     origin: ClassVar[Any] = "0 days 00:00:00"
@@ -507,8 +548,14 @@ class DurationColumn(TemporalColumn):
     family: ClassVar[str] = SPANS
 
     kind: Literal["duration"] = "duration"
-    format: Literal["clock"] | None = None
+    format: Literal["clock", "short clock", "days"] | None = None
     step: TimeStep = Field(default="second")
+
+    @model_validator(mode="after")
+    def _whole_days(self) -> DurationColumn:
+        if self.format == "days" and self.step != "day":
+            raise ValueError("format: days writes whole days; say step: day, too")
+        return self
 
     @classmethod
     def reading(cls, profile: Profile) -> Reading | None:
@@ -524,7 +571,11 @@ class DurationColumn(TemporalColumn):
         return pd.Series(moments)
 
     def _text(self, value: Any) -> str:
-        return _clock(value) if self.format == "clock" else str(value)
+        if self.format is None:
+            return str(value)
+        if self.format == "days":
+            return f"{value.days} {'day' if abs(value.days) == 1 else 'days'}"
+        return formats.clock(value, 1 if self.format == "short clock" else 2, formats.FRACTIONS.get(self.step, 0))
 
 
 def _since_epoch(moments: np.ndarray) -> np.ndarray:
@@ -542,40 +593,3 @@ def _moment(value: Any) -> Any:
     if isinstance(value, pd.Period):
         return value.start_time
     return pd.Timestamp(value) if isinstance(value, dt.date | np.datetime64) else value
-
-
-def _has_offset(written: str | None, cells: pd.Series) -> bool:
-    """Returns whether the cells say their offset from UTC.
-
-    The format decides, or without one the first cell that is not missing.
-    """
-    if written is not None:
-        return "%z" in written
-    import re
-
-    text = next((str(value) for value in cells.tolist() if value is not None), "")
-    return re.search(r"(Z|[+-]\d\d:?\d\d)$", text.strip()) is not None
-
-
-def _time_of_day(value: Any, written: str | None) -> np.timedelta64:
-    missing = np.timedelta64("NaT")
-    if value is None:
-        return missing
-    if isinstance(value, str):
-        try:
-            text = value.strip()
-            value = dt.time.fromisoformat(text) if written is None else dt.datetime.strptime(text, written).time()
-        except ValueError:
-            return missing
-    if isinstance(value, dt.datetime):
-        value = value.time()
-    if not isinstance(value, dt.time):
-        return missing
-    seconds = value.hour * 3600 + value.minute * 60 + value.second
-    return np.timedelta64(seconds * 1_000_000 + value.microsecond, "us")
-
-
-def _clock(span: Any) -> str:
-    total = int(span.total_seconds())
-    sign, total = ("-", -total) if total < 0 else ("", total)
-    return f"{sign}{total // 3600:02d}:{total // 60 % 60:02d}:{total % 60:02d}"

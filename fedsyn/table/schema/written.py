@@ -8,6 +8,7 @@ outward, so that no row's own value stands in a schema.
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import math
 import re
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.lazy import pa, pc, pd
+from fedsyn.table.schema import formats
 from fedsyn.table.schema.binned import LARGEST_INTEGER
 from fedsyn.table.schema.column_base import Reading
 from fedsyn.table.schema.profile import Profile
@@ -27,8 +29,18 @@ from fedsyn.table.schema.vocabulary import word_lists
 
 _HOURS = r"\d{1,2}"
 _DAYS = r"^-?\d+ days?( [+-]?\d{1,2}:\d{2}:\d{2}(\.\d+)?)?$"
-_LONG_CLOCK = r"^-?\d{1,5}:[0-5]\d:[0-5]\d$"
+_ONLY_DAYS = r"^-?\d+ days?$"
+_LONG_CLOCK = r"^-?\d{1,5}:[0-5]\d:[0-5]\d(\.\d{3}|\.\d{6})?$"
 _ISO_DATE = "%Y-%m-%d"
+#: How `isoformat` writes times to a step.
+_ISO_CLOCKS = {
+    "minute": "%H:%M",
+    "second": "%H:%M:%S",
+    "millisecond": "%H:%M:%S.%3f",
+    "microsecond": "%H:%M:%S.%6f",
+}
+_UTC = "+00:00"
+_AT_MIDNIGHT = r"[ T](0?0:00(:00([.,]0+)?)?|12:00(:00)? ?[Aa][Mm])$"
 
 
 def dates(profile: Profile) -> Reading | None:
@@ -65,7 +77,8 @@ def datetimes(profile: Profile, midnight: bool = False) -> Reading | None:
     """
     if profile.share_matching(r":") < 1:
         return None
-    parts = (word_lists()["dates"], word_lists()["clocks"], word_lists()["zones"], (" ", "T"))
+    dates = [(pattern, form) for pattern, form in word_lists()["dates"] if profile.all_match(f"^{pattern}[ T]")]
+    parts = (dates, word_lists()["clocks"], word_lists()["zones"], (" ", "T"))
     for (date_pattern, date), (clock_pattern, clock, step), (zone_pattern, zone), between in product(*parts):
         if profile.all_match(f"^{date_pattern}{between}{clock_pattern}{zone_pattern}$"):
             reading = _datetime(profile, f"{date}{between}{clock}{zone or ''}", zone, step, midnight)
@@ -75,23 +88,28 @@ def datetimes(profile: Profile, midnight: bool = False) -> Reading | None:
 
 
 def _datetime(profile: Profile, written: str, zone: str | None, step: str, midnight: bool) -> Reading | None:
-    if midnight != (zone is None and profile.all_match(r"[ T]0?0:00(:00(\.0+)?)?$")):
+    if midnight != (zone is None and profile.all_match(_AT_MIDNIGHT)):
         return None
     ends = _ends(profile, written)
     if ends is None:
         return None
-    lower, upper = outward_days(ends[0].date(), ends[1].date())
+    offset = formats.offset_of(profile) if zone and "%z" in zone else _UTC
+    if offset is not None:
+        first, last = (end.astimezone(_zone_of(offset)) if end.tzinfo else end for end in ends)
+    else:
+        first, last = ends
+    lower, upper = outward_days(first.date(), last.date())
     if midnight:
         keys = {"lower": str(lower), "upper": str(upper), "format": _spelled(profile, written)}
         return Reading(keys, f"dates with a time that is always midnight{_doubt(profile, written)}")
-    plain = written.startswith(f"{_ISO_DATE}T") and zone != "Z"
-    if step != "minute" and profile.all_match(r"\d:\d\d:00(\.0+)?(Z|[+-]\d\d:?\d\d)?$"):
-        step, plain = "minute", False
+    if step != "minute" and profile.all_match(r"\d:\d\d:00([.,]0+)?( ?[AaPp][Mm])?( ?(UTC|Z|[+-]\d\d(:?\d\d)?))?$"):
+        step = "minute"
+    spelled = _spelled(profile, written)
     keys = {"lower": f"{lower}T00:00:00", "upper": f"{upper}T23:59:59"}
-    keys |= {} if plain else {"format": _spelled(profile, written)}
-    keys |= {"zone": "UTC"} if zone else {}
+    keys |= {} if spelled == f"{_ISO_DATE}T{_ISO_CLOCKS[step]}{'%:z' if zone else ''}" else {"format": spelled}
+    keys |= {"zone": offset if offset not in (None, _UTC) else "UTC"} if zone else {}
     keys |= {"step": step} if step != "second" else {}
-    zone_note = ", UTC" if zone == "Z" else ", written in UTC from here on" if zone else ""
+    zone_note = "" if not zone else f", {keys['zone']}" if offset else ", written in UTC from here on"
     return Reading(keys, f"moments to the {step}{zone_note}{_doubt(profile, written)}")
 
 
@@ -101,7 +119,8 @@ def times(profile: Profile) -> Reading | None:
         if not profile.all_match(f"^{pattern.replace(_HOURS, '([01]?[0-9]|2[0-3])', 1)}$"):
             continue
         keys: dict[str, Any] = {"step": step} if step != "second" else {}
-        keys |= {} if profile.all_match(r"^\d\d:") and "%p" not in written else {"format": written}
+        spelled = _spelled(profile, written)
+        keys |= {} if spelled == _ISO_CLOCKS[step] else {"format": spelled}
         return Reading(keys, f"times of day to the {step}")
     return None
 
@@ -112,7 +131,11 @@ def spans(profile: Profile) -> Reading | None:
     if not clock and not profile.all_match(_DAYS):
         return None
     durations = pd.to_timedelta(pd.Series(profile.texts.to_pylist(), dtype=object), errors="coerce")
-    return None if durations.isna().any() else span_of(durations, {"format": "clock"} if clock else {})
+    if durations.isna().any():
+        return None
+    if clock:
+        return span_of(durations, {"format": "short clock" if profile.any_matches(r"^-?\d:") else "clock"})
+    return span_of(durations, {"format": "days", "step": "day"} if profile.all_match(_ONLY_DAYS) else {})
 
 
 def span_of(values: Any, keys: dict[str, Any]) -> Reading:
@@ -122,7 +145,10 @@ def span_of(values: Any, keys: dict[str, Any]) -> Reading:
     """
     lower, upper = outward_seconds(values.min().total_seconds(), values.max().total_seconds())
     bounds = {"lower": str(pd.Timedelta(seconds=lower)), "upper": str(pd.Timedelta(seconds=upper))}
-    return Reading({**bounds, **keys}, "spans of time")
+    units = {"second": "s", "millisecond": "ms", "microsecond": "us"}
+    step = next(step for step, unit in units.items() if unit == "us" or (values == values.dt.floor(unit)).all())
+    finer = {} if step == "second" else {"step": step}
+    return Reading({**bounds, **finer, **keys}, "spans of time")
 
 
 def _ends(profile: Profile, written: str) -> tuple[dt.datetime, dt.datetime] | None:
@@ -131,8 +157,9 @@ def _ends(profile: Profile, written: str) -> tuple[dt.datetime, dt.datetime] | N
     None if a text is not written so, or if the year is before 1000.
     """
     texts = pd.Series([as_digits(text, written) for text in profile.texts.to_pylist()], dtype=object)
-    if "%b" in written:
-        written = _spelled(profile, written)
+    written = _spaced(profile, written)
+    if "%z" in written:  # hours alone, too
+        texts = texts.map(lambda text: formats.readable(text, "%:::z"))
     try:
         moments = pd.to_datetime(texts.iloc[: len(profile.tried)], format=written, utc="%z" in written)
         moments = pd.to_datetime(texts, format=written, utc="%z" in written)
@@ -144,10 +171,20 @@ def _ends(profile: Profile, written: str) -> tuple[dt.datetime, dt.datetime] | N
 
 
 def _spelled(profile: Profile, written: str) -> str:
+    """A format as a column spells it."""
+    return formats.spelled(profile, _spaced(profile, written))
+
+
+def _spaced(profile: Profile, written: str) -> str:
     """A format with the character that stands between its parts."""
     if "%b" in written and " " in str(profile.texts[0].as_py()):
         return written.replace("-", " ")
     return written
+
+
+def _zone_of(offset: str) -> dt.timezone:
+    """Returns a zone of an offset such as +03:00."""
+    return dt.datetime.strptime(offset, "%z").tzinfo  # type: ignore[return-value]
 
 
 def _doubt(profile: Profile, written: str) -> str:
@@ -205,7 +242,11 @@ _STEPS = (("minute", "min"), ("second", "s"), ("millisecond", "ms"), ("microseco
 # Numbers --------------------------------------------------------------------------------------------------------------
 
 
-def places_of(numbers: np.ndarray, most: int = 6) -> int | None:
+#: Digits after the mark of a decimal column, and of one that has affixes and numbers of more.
+MOST_PLACES, _WITH_AFFIXES = 12, 6
+
+
+def places_of(numbers: np.ndarray, most: int = MOST_PLACES) -> int | None:
     """Returns decimals that hold some finite numbers exactly.
 
     They hold every one of them. None if more than `most` would be needed.
@@ -220,8 +261,13 @@ _CURRENCY = r"€|\$|£|¥|₹|zł|Kč|Fr\.?|kr\.?|(?:US|A|C|NZ)\$|EUR|USD|GBP|C
 _AFFIXED = re.compile(rf"^(?P<a>[+-]?)(?P<prefix>(?:{_CURRENCY})?\s?)(?P<b>[+-]?)(?P<body>[\d.,'\s]*\d)(?P<suffix>.*)$")
 _SUFFIX = re.compile(rf"^\s?(?:{_CURRENCY}|%|‰|[A-Za-zµ°/]{{1,6}}[²³]?)?$")
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_IN_PARENTHESES = r"^\((.*)\)$"
-_MOST_PLACES = 6
+_EXPONENT = r"^[+-]?\d\.?\d*{}$"
+#: Exponents as a column writes all of them, and a pattern of each.
+_EXPONENTS = {"e+00": r"e[+-]\d{2,3}", "E+00": r"E[+-]\d{2,3}", "e0": r"e-?\d+", "E0": r"E-?\d+"}
+#: Where the minus of a negative number may stand but in front, and a pattern that finds it.
+_MINUS = {"parentheses": r"^\((.*)\)$", "end": r"^([^-]*\d[^-]*)-$"}
+#: Significant digits that a float64 keeps of any number.
+FLOAT_DIGITS = 15
 _INFINITE = r"^[+-]?([iI]nf|INF|[iI]nfinity|INFINITY)$"
 _ROUNDED = "whole numbers beyond 2**53, to 15 digits"
 
@@ -235,6 +281,7 @@ class Written:
     Attributes:
         keys: `thousands`, `mark`, `prefix`, `suffix`, where they are not the usual ones.
         places: digits after the decimal mark; None: numbers of any precision.
+        form: the keys of a `numeric` column that writes them, where there are no places.
         low, high: the smallest and the largest one.
         why: the same in words.
     """
@@ -244,6 +291,7 @@ class Written:
     low: float = 0.0
     high: float = 0.0
     why: str = ""
+    form: dict[str, Any] = field(default_factory=dict)
 
 
 def written_numbers(profile: Profile, decimal: str | None = None, any_size: bool = False) -> Written | None:
@@ -259,11 +307,13 @@ def written_numbers(profile: Profile, decimal: str | None = None, any_size: bool
     profile = profile.unlike_pattern(_INFINITE)
     if decimal != "," and profile.all_match(_PLAIN):
         return _measured(profile, Written(), any_size)
-    if profile.any_matches(_IN_PARENTHESES) and not profile.any_matches("^-"):
-        notation = written_numbers(profile.replaced(_IN_PARENTHESES, r"-\1"), decimal, any_size)
-        return notation and replace(
-            notation, keys={**notation.keys, "parentheses": True}, why=f"{notation.why}, (1) for -1"
-        )
+    for place, pattern in _MINUS.items():
+        if profile.any_matches(pattern) and not profile.any_matches("^-"):
+            notation = written_numbers(profile.replaced(pattern, r"-\1"), decimal, any_size)
+            shown = "(1)" if place == "parentheses" else "1-"
+            return notation and replace(
+                notation, keys={**notation.keys, "minus": place}, why=f"{notation.why}, {shown} for -1"
+            )
     sample = profile.tried.to_pylist()
     first = _AFFIXED.match(sample[0]) if sample else None
     if first is None or not _SUFFIX.match(first["suffix"]):
@@ -278,6 +328,8 @@ def written_numbers(profile: Profile, decimal: str | None = None, any_size: bool
             keys = {"thousands": thousands} if grouped else {}
             keys |= {"mark": mark} if mark != "." else {}
             keys |= {key: text for key, text in (("prefix", prefix), ("suffix", suffix)) if text}
+            if prefix and profile.any_matches(rf"^{head}\s?-"):
+                keys["minus"] = "inside"
             return _measured(profile, Written(keys), any_size)
     return None
 
@@ -335,12 +387,17 @@ def _measured(profile: Profile, numbers: Written, any_size: bool) -> Written | N
     low, high = float(values[finite].min()), float(values[finite].max())
     tails = pc.utf8_length(pc.replace_substring_regex(texts, r"^[^.]*\.?", ""))
     places: int | None = int(pc.max(tails).as_py() or 0)
-    if pc.any(pc.match_substring_regex(texts, "[eE]")).as_py() or (places or 0) > _MOST_PLACES:
-        places = None
+    exact = not pc.any(pc.match_substring_regex(texts, "[eE]")).as_py() and (places or 0) <= MOST_PLACES
+    places = places if exact else None
     if places == 0 and max(abs(low), abs(high)) > LARGEST_INTEGER:
         return replace(numbers, places=None, low=low, high=high, why=_ROUNDED) if any_size else None
     found = measured(low, high, places, numbers)
-    return None if numbers.keys and not _exact(low, high, found.places) else found
+    if numbers.keys and not _exact(low, high, found.places):
+        return None
+    if found.places is None:
+        return replace(found, form=_significant(profile))
+    more = _signs(profile, numbers.keys.get("mark", ".")) | _without_zeros(texts, tails)
+    return replace(found, keys={**numbers.keys, **more})
 
 
 def measured(low: float, high: float, places: int | None, numbers: Written | None = None) -> Written:
@@ -352,9 +409,68 @@ def measured(low: float, high: float, places: int | None, numbers: Written | Non
     return replace(numbers, places=places, low=low, high=high, why=_in_words(numbers.keys, places))
 
 
+def _signs(profile: Profile, mark: str) -> dict[str, Any]:
+    """Returns keys for signs, and for zeros before the mark."""
+    plus = profile.any_matches(r"^\D*\+\s*\D*\d") and not profile.any_matches(r"^[^-+(\d]*[0.,]*[1-9]")
+    bare = rf"(^|[^\d{re.escape(mark)}]){re.escape(mark)}\d"
+    keys: dict[str, Any] = {"plus": True} if plus else {}
+    return keys | ({"leading_zero": False} if profile.any_matches(bare) else {})
+
+
+def _without_zeros(texts: pa.Array, tails: pa.Array) -> dict[str, Any]:
+    """Returns the key for decimals that stay where they are zeros.
+
+    Empty where all do.
+
+    Args:
+        texts: (k,) numbers with a point.
+        tails: (k,) digits after the point.
+    """
+    least, most = (int(end.as_py()) for end in pc.min_max(tails).values())
+    ends = pc.and_(pc.greater(tails, least), pc.ends_with(texts, "0"))
+    return {"least_places": least} if least < most and not pc.any(ends).as_py() else {}
+
+
+def _significant(profile: Profile) -> dict[str, Any]:
+    """Returns the keys of a `numeric` column for significant digits.
+
+    Exponents have a key, too.
+
+    Floats hold 15 digits exactly; where a text has more, all digits of a float are written.
+    """
+    exponent = next((name for name, part in _EXPONENTS.items() if profile.all_match(_EXPONENT.format(part))), None)
+    mantissas = pc.replace_substring_regex(profile.texts, r"[eE].*$|[^\d.eE]", "")
+    if exponent is None:
+        mantissas = pc.replace_substring_regex(mantissas, r"^0*\.?0*", "")
+    digits = int(pc.max(pc.utf8_length(pc.replace_substring(mantissas, ".", ""))).as_py() or 1)
+    form: dict[str, Any] = {"exponent": exponent} if exponent else {}
+    return form | ({"digits": digits} if digits <= FLOAT_DIGITS else {})
+
+
+def of_decimals(present: pd.Series, places: int) -> Written:
+    """Returns the form of exact decimals."""
+    return measured(float(present.min()), float(present.max()), places if places <= MOST_PLACES else None)
+
+
+def of_floats(series: pd.Series, present: np.ndarray, plain: bool) -> Written:
+    """Returns the form of floats as Python writes them.
+
+    Args:
+        series: of the table.
+        present: its finite numbers, not all whole.
+        plain: whether none has an exponent.
+    """
+    found = measured(float(present.min()), float(present.max()), places_of(present) if plain else None)
+    if found.places is None:
+        return replace(found, form=_significant(Profile.of(series)))
+    rounded = (places for places in range(1, found.places) if (np.round(present, places) == present).any())
+    least = next(rounded, None)
+    return replace(found, keys={"least_places": least}) if least else found
+
+
 def _exact(low: float, high: float, places: int | None) -> bool:
     """Returns whether float64 counts the steps, a bit to spare."""
-    return 10.0 ** (_MOST_PLACES if places is None else places) * max(abs(low), abs(high)) <= LARGEST_INTEGER / 2
+    return 10.0 ** (_WITH_AFFIXES if places is None else places) * max(abs(low), abs(high)) <= LARGEST_INTEGER / 2
 
 
 def _in_words(keys: dict[str, Any], places: int | None) -> str:
@@ -425,8 +541,7 @@ def outward_days(first: dt.date, last: dt.date) -> tuple[dt.date, dt.date]:
     """
     if (last - first).days > _YEARS:
         return dt.date(first.year, 1, 1), dt.date(last.year, 12, 31)
-    following = (last.replace(day=28) + dt.timedelta(days=4)).replace(day=1) if last.year < dt.MAXYEAR else last
-    return first.replace(day=1), following - dt.timedelta(days=1)
+    return first.replace(day=1), last.replace(day=calendar.monthrange(last.year, last.month)[1])
 
 
 def outward_seconds(low: float, high: float) -> tuple[float, float]:
