@@ -79,4 +79,4 @@ def main() -> None:
     """
     no_tracebacks()
     say_what_is_logged()
-    sys.exit(ended(lambda: app(standalone_mode=False)))
+    sys.exit(ended(lambda: app(prog_name="fedsyn", standalone_mode=False)))

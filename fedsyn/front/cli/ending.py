@@ -78,7 +78,7 @@ def _mistyped(error: click.ClickException) -> str:
     The sentence also names the help that shows what is right.
     """
     known = error.ctx if isinstance(error, click.UsageError) else None
-    path = known.command_path.replace("python -m fedsyn.front.cli", "fedsyn") if known else "fedsyn"
+    path = known.command_path if known else "fedsyn"
     message = re.sub(r"\s+", " ", error.format_message()).strip().rstrip(".")
     if isinstance(error, click.NoSuchOption):
         options = [name for param in known.command.params for name in param.opts] if known else []

@@ -291,7 +291,7 @@ def test_what_released_sizes_have_no_room_for_costs_the_sizes_alone(tmp_path: Pa
         "evaluation": [],
         "runtime": {"seed": 3},
     }
-    with pytest.raises(RunError, match=r"mechanism\.resolution is too large .* was spent"):
+    with pytest.raises(RunError, match=r"may leave the 2\^53 .* was spent"):
         fedsyn.run(document, table=table, schema=Schema.from_dict(TWO), out=tmp_path / "out")
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text())
     assert {release["name"] for release in ledger["releases"]} == {"sizes"}

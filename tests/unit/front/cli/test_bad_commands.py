@@ -102,7 +102,7 @@ CASES: list[Bad] = [
     bad("run run.yaml --out rows.csv/out", "rows.csv"),
     bad("run run.yaml --out own", "schema.yaml of its own", files={"own/schema.yaml": SCHEMA}),
     bad("explain absent.yaml", "no such file: absent.yaml"),
-    bad("partition run.yaml --set federation.clients=500", "500"),
+    bad("partition run.yaml --set federation.clients=0", "federation.clients"),
     bad("demo --out rows.csv", "rows.csv", "it is a file"),
     # sample
     bad("sample absent", "absent"),

@@ -152,7 +152,8 @@ def test_a_ragged_line_is_left_out_and_stands_in_no_file(fedsyn: Fedsyn, project
 
 
 def test_more_clients_than_rows(fedsyn: Fedsyn, project: Path) -> None:
-    assert_one_message(fedsyn("run", "run.yaml", "--out", "out", "--set", "federation.clients=500"), "500", "60")
+    """Some clients then have none, and take part with zeros."""
+    assert fedsyn("run", "run.yaml", "--out", "out", "--set", "federation.clients=500").code == 0
 
 
 def test_an_unapproved_schema(fedsyn: Fedsyn, project: Path) -> None:
@@ -351,8 +352,7 @@ def test_a_partition_is_described(fedsyn: Fedsyn, project: Path) -> None:
 
 
 def test_a_partition_of_bad_input(fedsyn: Fedsyn, project: Path) -> None:
-    sets = ["--set", "federation.clients=500"]
-    assert_one_message(fedsyn("partition", "run.yaml", *sets), "500")
+    assert_one_message(fedsyn("partition", "run.yaml", "--set", "federation.clients=0"), "federation.clients")
 
 
 def test_a_draft_goes_to_standard_output(fedsyn: Fedsyn, project: Path) -> None:
