@@ -111,11 +111,18 @@ def carried(guesses: Mapping[str, Guess], rows: int) -> str:
 
 def _why(guess: Guess) -> str:
     if isinstance(guess.column, BinnedColumn):
+        atoms = guess.column.atoms
         round_ = "round " if isinstance(guess.column.bins, tuple) else ""
-        return f"{guess.why}; {counted(guess.column.size - len(guess.column.sides), f'{round_}bin')}"
+        bins = counted(guess.column.size - len(guess.column.sides) - len(atoms), f"{round_}bin")
+        return f"{guess.why}; {bins}{f'; {_shown(atoms)} by itself' if atoms else ''}"
     if guess.folded[0]:
         return f"{guess.why}; {counted(guess.folded[0], 'value')} in 'other'"
     return f"{guess.why}; {guess.rare} rare" if guess.rare else guess.why
+
+
+def _shown(atoms: Sequence[float | str]) -> str:
+    """Returns the values that have a bin each, as people write them."""
+    return ", ".join(f"{atom:.15g}" if isinstance(atom, float) else str(atom) for atom in atoms)
 
 
 def _share(share: float) -> str:

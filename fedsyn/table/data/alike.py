@@ -78,8 +78,12 @@ def require_same_columns(names: Mapping[str, Sequence[str]]) -> None:
         return
     order = other_orders(names)
     moved = f" ({', '.join(order)}: in another order, which changes nothing)" if order else ""
-    ways = [_renaming(_pairs(names, usual)), "leave out what not all have: --common"]
-    raise DataError(f"all holders have the same columns, and these have not: {differences}{moved}. {_either(ways)}")
+    pairs = dict(_pairs(names, usual))
+    renamed = {table: [pairs.get(name, name) for name in own] for table, own in names.items()}
+    ways = [_renaming(list(pairs.items())), "leave out what not all have: --common"]
+    if pairs and _differences(renamed, usual, extra=True):  # a new name alone would be refused again
+        ways = ["; and ".join(ways)]
+    raise DataError(f"all holders need the same columns, and these differ: {differences}{moved}. {_either(ways)}")
 
 
 def require_schema_columns(names: Mapping[str, Sequence[str]], schema: Schema, *, files: bool = True) -> None:

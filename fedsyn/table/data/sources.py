@@ -458,8 +458,8 @@ def _encoded_twice(name: str, texts: pa.ChunkedArray) -> str:
         return ""
     rows = pc.sum(pc.is_in(texts, pa.array(sorted(found)))).as_py()
     return (
-        f"{name}: {counted(rows, 'cell')} of text that was encoded in UTF-8 twice, where a letter with an accent is "
-        "two odd ones; mend the file, or such cells are values of their own"
+        f"{name}: {counted(rows, 'cell')} of text that was encoded in UTF-8 twice (a letter with an accent has become "
+        "two odd ones); unless the file is repaired, the synthetic table is written like that, too"
     )
 
 

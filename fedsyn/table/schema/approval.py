@@ -271,6 +271,7 @@ _WORDS = {
     "multiple_of": "what its values are multiples of",
     "missing_codes": "its codes for missing values",
     "censored": "its limits",
+    "unlisted": "that rows hold words among its numbers",
     "missing": "whether values are missing",
 }
 
@@ -342,7 +343,7 @@ def _private(data: dict[str, Any]) -> dict[str, Any]:
         return {**rest, "categories": PRIVATE, "drafted": _without(data, "categories", "rare")}
     if data["kind"] == "boolean" or data["kind"] in ASIDE:
         return data  # there is nothing to find
-    return {**rest, "bounds": PRIVATE, "drafted": _without(data, "bounds", "bins", "atoms", "values")}
+    return {**rest, "bounds": PRIVATE, "drafted": _without(data, "bounds", "bins", "atoms", "values", "unlisted")}
 
 
 def _without(data: Mapping[str, Any], *marks: str) -> list[str]:

@@ -240,8 +240,9 @@ def _misfits(holding: Holding, name: str, slight: bool) -> Iterator[str]:
     if slight and name in holding.counts:
         listed = holding.listed(name)
         never = int(np.count_nonzero(listed == 0))
-        # So many rows that each listed word would stand in ten, were they spread evenly.
-        if never and rows >= FEW_ROWS * len(listed):
+        # So many rows that each listed word would stand in ten, were they spread evenly. Rows that are left out, maybe
+        # for another column, are not looked at.
+        if never and holding.rows >= FEW_ROWS * len(listed):
             yield f"{name}: {never:,} of {len(listed):,} listed words never {'occurs' if never == 1 else 'occur'} here"
 
 

@@ -596,5 +596,5 @@ _ANSWERS = {
     "bins": ("bins",),
     "categories": ("categories", "rare"),
     "missing": ("missing",),
-    **{key: (key,) for key in ("atoms", "values", "multiple_of", "missing_codes", "censored")},
+    **{key: (key,) for key in ("atoms", "values", "multiple_of", "missing_codes", "censored", "unlisted")},
 }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import fedsyn
 from support.bad_inputs import call, contents, furnish
 
 
@@ -89,3 +92,22 @@ def test_a_parquet_file_comes_back_as_one(
     assert call("run run.yaml --out out", capsys, monkeypatch)[0] == 0
     made = pd.read_parquet(tmp_path / "out" / "synthetic.parquet")
     pd.testing.assert_series_equal(made.dtypes, pd.read_parquet(tmp_path / "table.parquet").dtypes)
+
+
+def test_a_draft_names_the_values_that_have_a_bin_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bins are counted without them: that they are found is what decides whether zeros come back."""
+    rng = np.random.default_rng(1)
+    cost = np.where(rng.random(2000) < 0.7, 0, rng.lognormal(7, 1, 2000)).round(2)
+    pd.DataFrame({"cost": cost, "ward": rng.choice(["a", "b"], 2000)}).to_csv(tmp_path / "cost.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call("init cost.csv", capsys, monkeypatch)
+    assert (code, err) == (0, "")
+    assert "round bins; 0 by itself" in " ".join(out.split())
+
+
+def test_the_package_runs_as_a_module() -> None:
+    """Where the script of an environment is not on the path."""
+    done = subprocess.run([sys.executable, "-m", "fedsyn", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip() == fedsyn.__version__

@@ -83,10 +83,10 @@ def test_all_differences_are_in_one_message_and_each_way_out_works(call: Fedsyn)
     rows.drop(columns="id_no").rename(columns={"age": "Age"}).to_csv("c.csv", index=False)
     refused = call("init", "a.csv", "b.csv", "c.csv")
     assert refused.code == 2 and refused.err == (
-        "error: all holders have the same columns, and these have not: b.csv has 'note', which others lack; "
+        "error: all holders need the same columns, and these differ: b.csv has 'note', which others lack; "
         "c.csv lacks 'age', 'id_no' and has 'Age', which others lack (b.csv: in another order, which changes nothing). "
         "Give what is the same one name: --rename Age=age, in a run data.options.rename: {Age: age}; "
-        "or leave out what not all have: --common\n"
+        "and leave out what not all have: --common\n"
     )
     result = call("init", "a.csv", "b.csv", "c.csv", "--rename", "Age=age", "--common")
     assert result.code == 0 and "b.csv: left out, as not every file has it: id_no, note" in flat(result.out)

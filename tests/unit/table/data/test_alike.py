@@ -37,11 +37,11 @@ def test_all_differences_of_all_tables_are_in_one_message() -> None:
     with pytest.raises(DataError) as caught:
         require_same_columns(names)
     assert str(caught.value) == (
-        "all holders have the same columns, and these have not: b has 'note', which others lack; "
+        "all holders need the same columns, and these differ: b has 'note', which others lack; "
         "c lacks 'age', 'id_no' and has 'Age', which others lack; d lacks 'ward' "
         "(b, d: in another order, which changes nothing). "
         "Give what is the same one name: --rename Age=age, in a run data.options.rename: {Age: age}; "
-        "or leave out what not all have: --common"
+        "and leave out what not all have: --common"
     )
     assert shared_columns({"a": ["x", "y", "z"], "b": ["z", "x"]}) == ["x", "z"]
     assert other_orders({"a": ["x", "y"], "b": ["y", "x"], "c": ["x", "y"]}) == ["b"]
@@ -118,3 +118,11 @@ def test_a_renamed_column_is_read_as_the_schema_has_it(tmp_path: Path) -> None:
     schema = SCHEMA.edited(ward={"categories": ["007", "008"]})
     codes = encode_file(path, schema, {"rename": {"Age": "age", "Ward": "ward"}})
     assert codes.tolist() == [[0, 0], [6, 1]]
+
+
+def test_a_name_and_a_column_more_are_two_remedies_together() -> None:
+    """A new name alone would be refused again."""
+    names = {"a": ["sex", "ward"], "b": ["sex", "Ward"], "c": ["sex", "ward", "bmi"]}
+    with pytest.raises(DataError) as caught:
+        require_same_columns(names)
+    assert str(caught.value).endswith("rename: {Ward: ward}; and leave out what not all have: --common")

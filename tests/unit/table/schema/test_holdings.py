@@ -10,7 +10,7 @@ import pytest
 
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema import holdings as module
-from fedsyn.table.schema.holdings import Holding, holdings_of, unlike
+from fedsyn.table.schema.holdings import Holding, holdings_of, sentences, unlike
 
 SCHEMA = Schema.from_dict(
     {
@@ -149,3 +149,12 @@ def test_people_are_counted_over_blocks() -> None:
     for start in range(0, 100, 9):
         holding.encoded(rows.iloc[start : start + 9])
     assert tuple(holding.repeats()["pid"]) == (30, 98, 4)
+
+
+def test_words_of_rows_that_are_left_out_are_not_said_to_be_absent() -> None:
+    """Another holder's words for a smoker leave every row out; its sites stand in the rows all the same."""
+    tables = {"": table(np.random.default_rng(1), ["M", "F"], smoker="raucht", site=["x", "y", "z"] * 100)}
+    schema = Schema.from_dict({"columns": {name: SCHEMA.to_dict()["columns"][name] for name in ("site", "smoker")}})
+    lines = sentences(holdings_of(schema, tables))
+    assert lines[0] == "smoker: in 300 of 300 rows (100%) the schema does not list the value: left out"
+    assert not any("never" in line for line in lines)
