@@ -275,9 +275,7 @@ def _more_than_text(profile: Profile, options: GuessOptions, keys: dict[str, Any
     first = (DateColumn,) if profile.any_matches(r"^0\d{7}$") else ()
     for kind in (*first, *KINDS.values()):
         reading = kind.reading(profile)
-        # Like a list of text: what another holder writes is counted. A label has no such code.
-        own = {**keys, "unlisted": True} if kind is BooleanColumn and not options.is_label else keys
-        if reading is not None and _reads(guess := proposed(profile, kind, reading, options, own), profile):
+        if reading is not None and _reads(guess := proposed(profile, kind, reading, options, keys), profile):
             return guess
     numbers = written_numbers(profile, options.decimal, any_size=options.keep)
     if numbers is not None and _reads(guess := quantity(profile, numbers, options, keys), profile):
@@ -400,7 +398,6 @@ def typed_guess(series: pd.Series, options: GuessOptions) -> Guess | None:
         return _category(series, options, keys)
     if pd.api.types.is_bool_dtype(dtype) or types == {bool}:
         why = "true and false" if types else f"dtype {dtype}"
-        keys |= {} if options.is_label else {"unlisted": True}  # as of the same cells in a file
         return made(Profile.of(series), BooleanColumn, keys, why, "categories")
     if pd.api.types.is_complex_dtype(dtype) or types & {list, dict, set, np.ndarray, bytes}:
         what = "lists, records or bytes" if types else "complex numbers"

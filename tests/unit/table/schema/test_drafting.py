@@ -319,17 +319,6 @@ def test_any_column_is_drafted_and_approved_or_refused_in_a_sentence(values: lis
     assert schema.encode(frame).shape[0] == len(frame)
 
 
-@pytest.mark.parametrize("text", [False, True])
-def test_a_boolean_counts_what_it_does_not_list(text: bool) -> None:
-    """A second holder may write `raucht`; a label alone has no such code."""
-    cells = ["yes", "no"] * 50 if text else [True, False] * 50
-    frame = pd.DataFrame({"smoker": cells, "died": cells})
-    schema = drafted(Schema, frame, label="died", text=text).schema
-    assert {name: column.unlisted for name, column in schema.columns.items()} == {"smoker": True, "died": False}
-    decoded = schema.decode(schema.block(frame).codes, np.random.default_rng(1))
-    assert decoded["smoker"].tolist() == cells and decoded["smoker"].dtype == frame["smoker"].dtype
-
-
 def test_a_code_for_rare_words_is_named_as_read_from_rows() -> None:
     """One cell is enough for it, so the schema says that it is drafted, until somebody decides."""
     ages = [str(20 + k % 60) for k in range(200)]
