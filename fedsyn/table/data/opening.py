@@ -183,7 +183,7 @@ def encoding_of(head: bytes) -> str:
     for mark, name in _BOMS.items():
         if head.startswith(mark):
             return name
-    line = head[:64]
+    line = head[:64].split(b"\n")[0]  # of names, which are public: no row may decide how others are read
     for name, zeros, letters in (("utf-16-le", line[1::2], line[0::2]), ("utf-16-be", line[0::2], line[1::2])):
         if len(line) >= 4 and not any(zeros) and all(letters[: len(line) // 2]):
             return name

@@ -335,7 +335,7 @@ class CodeColumn(CategoricalColumn):
 
         It is padded to the width and cut to the leading characters.
         """
-        whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
         text = f"{int(value):0{self.width}d}" if whole and self.width is not None else value
         if self.leading is None or is_missing(value, missing_text):
             return text

@@ -24,6 +24,8 @@ from fedsyn.table.schema.columns import CategoricalColumn, Column
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.values import is_missing
 
+# Stands for a value that no column can place: no text file may hold it, so no schema names it.
+_UNREADABLE = "\0"
 # Codes of text that are remembered for a column.
 _REMEMBERED = 1 << 16
 
@@ -242,8 +244,8 @@ class Encoder:
             codes = column.codes_of(numbers)
             numbers, unplaced = column.without_sides(numbers), np.isnan(numbers) & (not column.missing)
         elif column.reads_numbers and _holds_dates(source):
-            numbers, unplaced = np.full(len(source), np.nan), np.ones(len(source), dtype=bool)
-            codes = np.full(len(source), column.unplaced)
+            numbers, held = np.full(len(source), np.nan), source.notna().to_numpy()
+            codes, unplaced = column.codes_of(numbers, held), held | (not column.missing)
         else:
             values, index = _factorised(source)
             by_value, code_of, bad = column.place(values, self.missing_text)
@@ -281,8 +283,32 @@ def _factorised(series: pd.Series) -> tuple[list[Any], Codes]:
     """(different values, (m,) index of each row's value or -1 for missing)."""
     if isinstance(series.dtype, pd.CategoricalDtype):
         return series.cat.categories.tolist(), series.cat.codes.to_numpy()
+    if series.dtype == object and pd.api.types.infer_dtype(series) != "string":
+        return _factorised_by_type(series)
     inverse, uniques = pd.factorize(series, use_na_sentinel=True)
-    return uniques.tolist(), inverse
+    values = uniques.tolist()
+    if pd.api.types.is_datetime64_any_dtype(series.dtype):
+        values = [value if 1 <= value.year <= 9999 else _UNREADABLE for value in values]  # pandas cannot write others
+    return values, inverse
+
+
+def _factorised_by_type(series: pd.Series) -> tuple[list[Any], Codes]:
+    """As `_factorised`, of values that may be of several types.
+
+    True, 1 and 1.0 are equal to Python, and not to a column: which of them stands first may not decide.
+    """
+    places: dict[tuple[type, Any], int] = {}
+    values, index = list[Any](), np.full(len(series), -1, dtype=np.intp)
+    for at, value in enumerate(series):
+        try:
+            hash(value), str(value)
+            cell = None if is_missing(value) else value
+        except (TypeError, ValueError, ArithmeticError, NotImplementedError):  # a list; a signaling NaN; the year 12000
+            cell = _UNREADABLE
+        if cell is not None:
+            index[at] = place = places.setdefault((type(cell), cell), len(values))
+            values += [cell] if place == len(values) else []
+    return values, index
 
 
 def drawn_rows(columns: Mapping[str, Any], missing_text: frozenset[str], frame: pd.DataFrame) -> DrawnRows:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsyn.lazy import pc, pd
+from fedsyn.lazy import pc
 
 if TYPE_CHECKING:
     from fedsyn.table.schema.profile import Profile
@@ -56,11 +56,13 @@ def plain(form: str) -> str:
     return _CODE.sub(lambda code: "%" + {"P": "p"}.get(code[0][-1], code[0][-1]), form)
 
 
-def readable(text: str, form: str) -> str:
-    """Returns a cell as `strptime` takes it.
+def readable(text: str, form: str | None) -> str:
+    """Returns a cell as `strptime` takes it, or ISO 8601 without a form.
 
     Its offset has minutes, and its fraction ends with the microseconds.
     """
+    if form is None:
+        return _BEYOND.sub(r"\1", text)
     text = _BEYOND.sub(r"\1", text) if "f" in form else text
     return _HOURS_ALONE.sub(r"\1:00", text) if ":::z" in form else text
 
@@ -183,15 +185,14 @@ def _offset(end: str) -> str:
 # Cells one by one -----------------------------------------------------------------------------------------------------
 
 
-def has_offset(written: str | None, cells: pd.Series) -> bool:
-    """Returns whether the cells say their offset from UTC.
+def has_offset(written: str | None, text: str) -> bool:
+    """Returns whether a cell says its offset from UTC.
 
-    The format decides, or without one the first cell that is not missing.
+    The format decides, or without one the cell itself.
     """
     if written is not None:
         return "%z" in plain(written)
-    text = next((str(value) for value in cells.tolist() if value is not None), "")
-    return re.search(r"(Z|[+-]\d\d:?\d\d)$", text.strip()) is not None
+    return re.search(r"(Z|[T ]\d.*[+-]\d\d(:?\d\d)?)$", text.strip()) is not None
 
 
 def time_of_day(value: Any, written: str | None) -> np.timedelta64:

@@ -144,7 +144,7 @@ class WrittenNumber(BinnedColumn):
 
     def _parsed(self, value: Any, missing_text: frozenset[str]) -> float | None:
         if not isinstance(value, str):
-            return None if isinstance(value, bool) else parse_number(value)
+            return parse_number(value)
         text = value.strip()
         if text in missing_text:
             return math.nan
@@ -409,17 +409,27 @@ class CalendarColumn(TemporalColumn):
         return float(first * day // self.microseconds), float(last * day // self.microseconds)
 
     def _read(self, cells: pd.Series, written: str | None) -> np.ndarray:
-        # With mixed offsets pandas wants UTC; a moment without a zone is one of the column's zone.
-        cells = cells.map(lambda value: as_digits(value, written or ""))  # a number is never an epoch
-        parsed = [_moment(value) for value in cells.tolist()]
-        if all(value is None or isinstance(value, pd.Timestamp) for value in parsed):
-            return _since_epoch(np.array([self._plain(value) for value in parsed], dtype="datetime64[us]"))
-        utc = self._zone is not None and formats.has_offset(written, cells)
-        if written is not None:
-            cells = cells.map(lambda value: formats.readable(value, written) if isinstance(value, str) else value)
+        # Together are read only cells that pandas reads as it reads each alone: text, all with an offset or all without
+        # one, and no finer than microseconds (one finer cell makes all nanoseconds, which end in the year 2262).
+        moments = np.full(len(cells), np.timedelta64("NaT"), "timedelta64[us]")
+        together: tuple[list[tuple[int, str]], ...] = ([], [])
+        for at, value in enumerate(cells.map(lambda value: as_digits(value, written or ""))):  # a number is no epoch
+            moment = _moment(value)
+            if moment is None or isinstance(moment, pd.Timestamp):
+                moments[at] = _since_epoch(np.array([self._plain(moment)], dtype="datetime64[us]"))[0]
+            elif isinstance(moment, str):
+                together[formats.has_offset(written, moment)].append((at, formats.readable(moment, written)))
+            else:
+                moments[at] = self._read_texts([moment], written, utc=False)[0]
+        for utc, texts in enumerate(together):
+            if texts:
+                moments[[at for at, _ in texts]] = self._read_texts([text for _, text in texts], written, utc=bool(utc))
+        return moments
+
+    def _read_texts(self, texts: list[Any], written: str | None, *, utc: bool) -> np.ndarray:
         form = "ISO8601" if written is None else formats.plain(written)
-        read = pd.to_datetime(cells, format=form, errors="coerce", utc=utc)
-        if self._zone is not None and read.dt.tz is None:
+        read = pd.to_datetime(pd.Series(texts, dtype=object), format=form, errors="coerce", utc=utc)
+        if self._zone is not None and read.dt.tz is None:  # a moment without a zone is one of the column's zone
             every = np.ones(len(read), dtype=bool)
             read = read.dt.tz_localize(self._zone, ambiguous=every, nonexistent="shift_forward")
         if read.dt.tz is not None:

@@ -112,6 +112,8 @@ def keys(value: Any) -> Iterator[tuple[str, Any]]:
             yield ("bool", bool(value))
         yield ("text", written(value))
         yield ("text", str(value))
+        if isinstance(value, int) and abs(value) < 2**53:  # pandas makes floats of integers beside a missing value
+            yield ("text", str(float(value)))
     else:
         text = str(value).strip()
         yield ("text", text)

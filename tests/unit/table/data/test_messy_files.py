@@ -332,3 +332,33 @@ def test_text_that_was_encoded_twice_is_said(tmp_path: Path) -> None:
     notes = read_cells(tmp_path / "t.csv").notes
     assert len(notes) == 1 and notes[0].startswith("site: 5 cells of text that was encoded in UTF-8 twice")
     assert "SÃ¼d" not in notes[0]
+
+
+# No cell decides how others are read ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_letters_of_a_row_do_not_hide_an_encoding_without_a_mark(tmp_path: Path, encoding: str) -> None:
+    schema = Schema.from_dict({"columns": {"age": {"kind": "integer", "lower": 0, "upper": 9, "missing": True}}})
+    (tmp_path / "t.csv").write_bytes("age,town\n3,Łódź\n4,x\n".encode(encoding))
+    assert encode_file(tmp_path / "t.csv", schema)[:, 0].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_moment_beyond_all_years_is_one_value_without_a_place(tmp_path: Path, zone: str | None) -> None:
+    day = {"kind": "datetime", "lower": "1970-01-01", "upper": "1970-01-05", "bins": 4, "zone": zone, "unlisted": True}
+    schema = Schema.from_dict({"columns": {"at": day}})
+    moments = pa.array([0, 2**62, 1], pa.timestamp("us", zone))
+    pq.write_table(pa.table({"at": moments}), tmp_path / "t.parquet")
+    assert encode_file(tmp_path / "t.parquet", schema)[:, 0].tolist() == [0, 4, 0]
+
+
+def test_a_finer_moment_changes_no_other(tmp_path: Path) -> None:
+    day = {"kind": "datetime", "lower": "1900-01-01", "upper": "2100-01-01", "bins": 200, "zone": "Europe/Berlin"}
+    schema = Schema.from_dict({"columns": {"at": {**day, "unlisted": True}}})
+    rows = ["9999-12-29", "2024-12-31T23:30:00"]
+    codes = []
+    for more in ("", "2024-05-31T12:00:00.1234567\n", "2024-05-31T12:00:00Z\n"):
+        (tmp_path / "t.csv").write_text("\n".join(["at", f"{more}{rows[0]}", rows[1]]), encoding="utf-8")
+        codes.append(encode_file(tmp_path / "t.csv", schema)[-2:, 0].tolist())
+    assert codes[0] == codes[1] == codes[2] and codes[0][0] < 200
