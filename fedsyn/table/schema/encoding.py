@@ -293,7 +293,7 @@ def _factorised(series: pd.Series) -> tuple[list[Any], Codes]:
 
 
 def _factorised_by_type(series: pd.Series) -> tuple[list[Any], Codes]:
-    """As `_factorised`, of values that may be of several types.
+    """Returns the same of values that may be of several types.
 
     True, 1 and 1.0 are equal to Python, and not to a column: which of them stands first may not decide.
     """

@@ -57,8 +57,9 @@ def plain(form: str) -> str:
 
 
 def readable(text: str, form: str | None) -> str:
-    """Returns a cell as `strptime` takes it, or ISO 8601 without a form.
+    """Returns a cell as `strptime` takes it.
 
+    Without a form it is one of ISO 8601.
     Its offset has minutes, and its fraction ends with the microseconds.
     """
     if form is None:
