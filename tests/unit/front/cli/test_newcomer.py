@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-import fedsyn
 from support.bad_inputs import call, contents, furnish
 
 
@@ -105,9 +102,3 @@ def test_a_draft_names_the_values_that_have_a_bin_each(
     code, out, err = call("init cost.csv", capsys, monkeypatch)
     assert (code, err) == (0, "")
     assert "round bins; 0 by itself" in " ".join(out.split())
-
-
-def test_the_package_runs_as_a_module() -> None:
-    """Where the script of an environment is not on the path."""
-    done = subprocess.run([sys.executable, "-m", "fedsyn", "--version"], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.strip() == fedsyn.__version__
