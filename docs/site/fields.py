@@ -305,7 +305,7 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
     ),
     "finding.Close": (
         word(
-            "cells cuts categories",
+            "cells cuts atoms categories",
             "as many as the schema allows, and a schema comes out",
             "the public schema of the run, as who writes one decides it: each mechanism is private under any",
         ),

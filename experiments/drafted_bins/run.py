@@ -33,6 +33,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.runs.engines import run
 from fedsyn.runs.synthesis import decoding
 from fedsyn.table.schema import BinnedColumn, Schema
+from fedsyn.table.schema.columns import column_dict
 from fedsyn.table.schema.drafted_bins import DELTA, EPSILON, FINEST, resolved
 
 #: Most columns of a table that is looked at, rows that are drawn, and generated families with values of their own.
@@ -127,10 +128,14 @@ def outcome(rows: pd.DataFrame, schema: Schema, fine: Schema) -> Errors:
     return errors(fine, rows, frame_of(schema, release.model, DRAWN, Randomness(1)))
 
 
+_DRAFTED = ("lower", "upper", "bins", "atoms", "values", "multiple_of")
+
+
 def as_drafted(fine: Schema, rows: pd.DataFrame) -> Schema:
     """The schema with the bins that `fedsyn init` proposes for these rows, in place of 32."""
-    bins = {n: {"bins": getattr(c, "bins", FINEST)} for n, c in resolved(fine.columns, rows, fine.missing_text).items()}
-    return fine.edited(**bins)
+    drafted = resolved(fine.columns, rows, fine.missing_text).items()
+    settings = {name: {key: column_dict(column).get(key) for key in _DRAFTED} for name, column in drafted}
+    return fine.edited(**settings)
 
 
 def ratios(name: str, counts: list[int]) -> Iterator[tuple[int, Errors]]:

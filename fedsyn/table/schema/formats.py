@@ -196,6 +196,12 @@ def has_offset(written: str | None, text: str) -> bool:
     return re.search(r"(Z|[T ]\d.*[+-]\d\d(:?\d\d)?)$", text.strip()) is not None
 
 
+def since_epoch(moments: np.ndarray) -> np.ndarray:
+    """Returns (m,) timedelta64[us] since the beginning of 1970."""
+    since: np.ndarray = moments.astype("datetime64[us]") - np.datetime64(0, "us")
+    return since
+
+
 def time_of_day(value: Any, written: str | None) -> np.timedelta64:
     missing = np.timedelta64("NaT")
     if value is None:

@@ -416,7 +416,7 @@ class CalendarColumn(TemporalColumn):
         for at, value in enumerate(cells.map(lambda value: as_digits(value, written or ""))):  # a number is no epoch
             moment = _moment(value)
             if moment is None or isinstance(moment, pd.Timestamp):
-                moments[at] = _since_epoch(np.array([self._plain(moment)], dtype="datetime64[us]"))[0]
+                moments[at] = formats.since_epoch(np.array([self._plain(moment)], dtype="datetime64[us]"))[0]
             elif isinstance(moment, str):
                 together[formats.has_offset(written, moment)].append((at, formats.readable(moment, written)))
             else:
@@ -434,7 +434,7 @@ class CalendarColumn(TemporalColumn):
             read = read.dt.tz_localize(self._zone, ambiguous=every, nonexistent="shift_forward")
         if read.dt.tz is not None:
             read = read.dt.tz_convert("UTC").dt.tz_localize(None)
-        return _since_epoch(read.to_numpy())
+        return formats.since_epoch(read.to_numpy())
 
     def _plain(self, value: Any) -> Any:
         """Returns a Timestamp without a zone.
@@ -586,11 +586,6 @@ class DurationColumn(TemporalColumn):
         if self.format == "days":
             return f"{value.days} {'day' if abs(value.days) == 1 else 'days'}"
         return formats.clock(value, 1 if self.format == "short clock" else 2, formats.FRACTIONS.get(self.step, 0))
-
-
-def _since_epoch(moments: np.ndarray) -> np.ndarray:
-    since: np.ndarray = moments.astype("datetime64[us]") - np.datetime64(0, "us")
-    return since
 
 
 def _moment(value: Any) -> Any:

@@ -380,7 +380,7 @@ ATTACKS: dict[str, dict[str, str]] = {
         "session": f"{LIARS}::test_a_lie_in_any_message_ends_the_computation_and_nothing_comes_out"
     },
     "common.Evaluate": dict.fromkeys(("total", "even", "arrays"), _JUDGE),
-    "finding.Close": dict.fromkeys(("cells", "cuts", "categories"), _PIECES),
+    "finding.Close": dict.fromkeys(("cells", "cuts", "atoms", "categories"), _PIECES),
     "flaim.Select": {
         "sigma": "unit/protocol/test_hostile_requests.py::test_no_penalty_makes_one_row_count_for_many",
         "measured": _FITTED,

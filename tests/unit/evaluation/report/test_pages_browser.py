@@ -84,12 +84,14 @@ def test_nothing_overflows_and_every_chart_is_drawn(
 ) -> None:
     tab.open(pages[name], width)
     assert tab.value("innerWidth") == width and tab.value(OVERFLOW) <= 0
-    assert tab.value("document.querySelectorAll('.chart').length") >= 2 and tab.value(EMPTY) == 0
+    # A sweep's page has tables alone.
+    least = 0 if name == "sweep" else 2
+    assert tab.value("document.querySelectorAll('.chart').length") >= least and tab.value(EMPTY) == 0
     outside = "[...document.querySelectorAll('.chart svg')].filter(s => s.getBoundingClientRect().right > innerWidth)"
     assert tab.value(f"{outside}.length") == 0
 
 
-@pytest.mark.parametrize("name", ["run", "sweep"])
+@pytest.mark.parametrize("name", ["run", "public"])
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_can_be_read_in_the_light_and_in_the_dark(
     tab: Browser, pages: dict[str, Path], name: str, dark: bool
