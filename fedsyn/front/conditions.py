@@ -174,7 +174,7 @@ def _literal(schema: Schema, name: Any, request: Any) -> Literal:
         literal = schema.compiled.traced(literal)
     except SchemaError as error:
         raise ConfigError(f"where: {error}") from None
-    inner = next((code for code, group in schema.compiled.nested if group == literal.name), None)
+    inner = next((code for code, group in schema.compiled.nesting.pairs if group == literal.name), None)
     if inner is not None:
         raise ConfigError(f"where: '{name}' follows from '{inner}'; ask for values of '{inner}'")
     return literal

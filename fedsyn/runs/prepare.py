@@ -351,17 +351,14 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
                 test.append(block.codes[block.of(roles[1][here])])
                 sums.add(block.numbers[block.of(roles[0][here])])
         check_rows(part.path, seen, part.rows)
-    if done and not any(map(np.any, kept)):
-        raise DataError(no_row_fits(source.tables))
-    # For the person who has the rows, and looks at this terminal.
-    for sentence in sentences(source.tables, slight=False):
-        log.warning("%s", sentence)
     # Rows that are left out have no role.
     everywhere = np.concatenate([*kept, np.zeros(0, dtype=bool)])
     native, done = source.native if source.native is None else source.native[everywhere], int(everywhere.sum())
     roles = roles if roles is None else (roles[0][everywhere], roles[1][everywhere])
-    if not done or (roles is not None and not roles[0].any()):  # who runs a simulation named it, and can mend it
-        raise DataError(f"{source.where} no rows" + " that fit the schema" * (len(everywhere) > 0))
+    _require_rows(source, everywhere, roles)
+    # For the person who has the rows, and looks at this terminal.
+    for sentence in sentences(source.tables, slight=False):
+        log.warning("%s", sentence)
     # Without known roles all rows were kept, and are divided now that their number is known.
     train, held_out = roles or split_rows(data, done)
     divided = codes.rows(), test.rows(), numbers.rows()
@@ -377,6 +374,27 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
     owned = joined.taken(train), joined.taken(held_out)
     mine = None if native is None else native[train]
     return SplitTable(source.name, schema, *divided, mine, sums.moments(), *owned, holders=holders)
+
+
+def _require_rows(source: _Source, fits: Flags, roles: tuple[Flags, Flags] | None) -> None:
+    """Refuses a table without a row to learn from.
+
+    Whoever runs a simulation named it, and can mend it.
+
+    Args:
+        source: the table.
+        fits: (rows,) which fit the schema.
+        roles: of these, which are for training and which are held out, if that is known.
+
+    Raises:
+        DataError: says which rows are lacking.
+    """
+    if not len(fits):
+        raise DataError(f"{source.where} no rows")
+    if not fits.any():
+        raise DataError(no_row_fits(source.tables))
+    if roles is not None and not roles[0].any():
+        raise DataError(f"{source.where} no rows to learn from: those that fit the schema are held out, or not drawn")
 
 
 def _files(data: DataNode, given_schema: Schema | None) -> _Source | None:

@@ -98,7 +98,7 @@ def decoding(schema: Schema, model: AnyModel, lean: float | None = None) -> Sche
             table by itself, whose conditions on a range are exact.
     """
     names = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
-    pairs = schema.compiled.nested
+    pairs = schema.compiled.nesting.pairs
     tables = model.project_many([*((name,) for name in names), *pairs])
     counts, nested = dict(zip(names, tables, strict=False)), dict(zip(pairs, tables[len(names) :], strict=True))
     if lean is None or not isinstance(model, Model):

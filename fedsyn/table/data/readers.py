@@ -17,7 +17,7 @@ import logging
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from fedsyn.table.data.sheets import dates_of_serials
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.digits import numbers_in
-from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
+from fedsyn.table.schema.encoding import UNREADABLE, Block, OwnRows
 from fedsyn.table.schema.frames import series_of
 from fedsyn.table.schema.holdings import Holding
 from fedsyn.table.schema.model import Schema
@@ -228,8 +228,6 @@ def text_columns(layout: TextLayout, wanted: Sequence[int], most: int = ALL_ROWS
 ROWS = 1 << 17
 # What is read of a column of a Parquet file at a time, in bytes.
 _BUFFER = 1 << 20
-# Text of a cell that has none: no text file may hold it, so no schema names it.
-_UNREADABLE = "\0"
 # Errors of values that pandas and Python cannot take, as they are raised for all of a column.
 _UNTAKEN = (ValueError, OverflowError, NotImplementedError, KeyError, TypeError)
 
@@ -252,9 +250,9 @@ def encoded_blocks(
     """
     path = require_table(path)
     encoder = schema.encoder() if holding is None else holding.encoder
-    beside = [] if holding is None else holding.beside
-    frames = _frames(path, schema, options_for(path, options), rows, beside)
-    while (block := _next_block(path, frames, encoder, holding)) is not None:
+    encode = encoder.block if holding is None else holding.encoded
+    frames = _frames(path, schema, options_for(path, options), rows, [] if holding is None else holding.beside)
+    while (block := _next_block(path, frames, encode)) is not None:
         if block.read:
             yield block
     if encoder.rows == 0:
@@ -357,18 +355,14 @@ def row_count(path: Path, options: Options = None) -> int | None:
         return int(pq.read_metadata(source_of(path, options_for(path, options))).num_rows)
 
 
-def _next_block(
-    path: Path, frames: Iterator[pd.DataFrame], encoder: Encoder, holding: Holding | None = None
-) -> Block | None:
+def _next_block(path: Path, frames: Iterator[pd.DataFrame], encode: Callable[[pd.DataFrame], Block]) -> Block | None:
     """Returns the next block, encoded.
 
     A library's message about a cell that it cannot convert may quote the cell, and is left out.
     """
     try:
         frame = next(frames, None)
-        if frame is None:
-            return None
-        return encoder.block(frame) if holding is None else holding.encoded(frame)
+        return None if frame is None else encode(frame)
     except (pa.ArrowException, ValueError, OverflowError, NotImplementedError) as error:
         if isinstance(error, FedsynError):
             raise
@@ -453,11 +447,11 @@ def _cells_of(column: pa.Array) -> pd.Series:
 
 def _cell_of(cell: pa.Scalar) -> Any:
     if not cell.is_valid or pa.types.is_nested(cell.type):
-        return _UNREADABLE if cell.is_valid else None
+        return UNREADABLE if cell.is_valid else None
     try:
         return cell.as_py()
     except (pa.ArrowException, *_UNTAKEN):
-        return _UNREADABLE
+        return UNREADABLE
 
 
 def _batches(path: Path, file: pq.ParquetFile, group: int, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:

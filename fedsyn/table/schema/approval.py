@@ -16,7 +16,7 @@ from fedsyn.lazy import pd
 from fedsyn.output import counted
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, ColumnBase, IdentifierColumn
-from fedsyn.table.schema.encoding import Encoder
+from fedsyn.table.schema.encoding import numbers_alone
 from fedsyn.table.schema.frames import require_text_names
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile
@@ -99,7 +99,7 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
     codes = np.array([column.code_of(text, schema.missing_text) for text in texts], dtype=np.int64)
     is_listed = np.array([column.lists(text) for text in texts], dtype=bool)
     rows = np.bincount(codes[is_listed], weights=profile.counts[is_listed], minlength=column.size)
-    listed = [code for code, value in enumerate(column.values) if value in column.categories]
+    listed = column.listed_codes
     rare = tuple(column.values[code] for code in listed if 0 < rows[code] < few)
     often = sorted(listed, key=lambda code: -rows[code])[:_SHOWN]
     shown = ", ".join(f"{written(column.values[code])} {int(rows[code]):,}" for code in often)
@@ -110,10 +110,9 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
 
 
 def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
-    column = type(column).model_validate({**column.model_dump(), "missing": True, "unlisted": True})  # none is left out
-    encoder = Encoder({"x": column}, schema.missing_text, np.int64, keep=("x",))
-    numbers = encoder.block(series.to_frame("x")).own.numbers["x"]
-    unread, known = encoder.unplaced["x"], numbers[~np.isnan(numbers)]
+    everything = type(column).model_validate({**column.model_dump(), "missing": True, "unlisted": True})
+    numbers, unread = numbers_alone(everything, series, schema.missing_text)
+    known = numbers[~np.isnan(numbers)]
     others = _others(len(series) - len(known) - unread, unread)
     if not len(known):
         return Finding(shown=f"no value{others}")

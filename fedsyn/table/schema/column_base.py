@@ -73,6 +73,11 @@ class ColumnBase(BaseModel):
         """Words for the codes after a column's bins or categories."""
         return (*[MISSING] * self.missing, *[UNLISTED] * self.unlisted)
 
+    @property
+    def optional(self) -> bool:
+        """Returns whether a row of a table may have no value."""
+        return self.missing
+
     @classmethod
     def reading(cls, profile: Profile) -> Reading | None:
         """Returns how this kind reads every text of a column.

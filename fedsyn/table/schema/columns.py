@@ -123,6 +123,11 @@ class CategoricalColumn(ColumnBase):
         return (*self.categories, other) if extra and other is not None else self.categories
 
     @property
+    def listed_codes(self) -> list[int]:
+        """Codes of `categories`, without an added `other`."""
+        return [code for code, value in enumerate(self.values) if value in self.categories]
+
+    @property
     def size(self) -> int:
         """Number of codes."""
         return len(self.values) + len(self.sides)

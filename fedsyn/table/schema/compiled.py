@@ -8,7 +8,7 @@ the bins, so that a row's codes never change. No model sees a column that constr
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import combinations, pairwise, permutations
 from math import prod
@@ -32,7 +32,8 @@ from fedsyn.table.schema.feasible import (
     open_codes,
     refuse_circles,
 )
-from fedsyn.table.schema.nested import Nesting, Placed
+from fedsyn.table.schema.inside import RowOdds
+from fedsyn.table.schema.nested import Nesting
 from fedsyn.table.schema.rules import (
     AnyRule,
     Comparison,
@@ -53,8 +54,6 @@ from fedsyn.table.schema.spread import close_unlisted
 
 # Draws of rows whose numbers break a constraint, before they are placed one column after the other.
 _DRAWS = 8
-#: (n, d) codes, a column, and two codes of it for each row -> (n,) log odds of the second (`inside.Odds`).
-RowOdds = Callable[[np.ndarray, str, np.ndarray, np.ndarray], np.ndarray]
 
 
 class CompiledRules:
@@ -91,8 +90,7 @@ class CompiledRules:
             self._require_known(rule)
         self._open = self._left_open(set(open_columns))
         self.steps = self._steps()
-        self._nesting = Nesting(rules, columns)
-        self.nested = self._nesting.pairs
+        self.nesting = Nesting(rules, columns)
         self._constraints = [(rule, constraint) for rule in rules for constraint in self._closed(rule)]
         constraints = [constraint for _, constraint in self._constraints]
         refuse_circles([constraint for constraint in constraints if isinstance(constraint, ColumnOrder)])
@@ -339,20 +337,12 @@ class CompiledRules:
         other.columns = dict(columns)
         return other
 
-    def drawn(
-        self,
-        codes: np.ndarray,
-        rng: np.random.Generator,
-        odds: RowOdds | None = None,
-        groups: Placed | None = None,
-    ) -> DrawnRows:
+    def drawn(self, codes: np.ndarray, rng: np.random.Generator, odds: RowOdds | None = None) -> DrawnRows:
         """Draws numbers inside the bins of (n, d) codes.
 
         Returns numbers of the ordered columns and codes of the others. It draws column by column, as `odds` says
-        of the rows. Then constraints are settled, and what they compute is added. Nested codes are in the group that
-        `groups` has for them, see `placed`.
+        of the rows. Then constraints are settled, and what they compute is added.
         """
-        codes = self.placed(codes, groups)
         rows = DrawnRows({name: codes[:, j] for j, name in enumerate(self.columns)}, {})
         for name, column in self.columns.items():
             if isinstance(column, BinnedColumn):
@@ -363,14 +353,6 @@ class CompiledRules:
         for step in self.steps:
             step.add(rows)
         return rows
-
-    def placed(self, codes: np.ndarray, groups: Placed | None = None) -> np.ndarray:
-        """Returns (n, d) codes with nested codes in one group each (`Nesting`)."""
-        return self._nesting.placed(codes, groups)
-
-    def groups_of(self, pair: tuple[str, str], table: np.ndarray) -> np.ndarray:
-        """Returns the group of each code, see `Nesting.groups_of`."""
-        return self._nesting.groups_of(pair, table)
 
     def settle(self, rows: DrawnRows, rng: np.random.Generator) -> None:
         """Redraws numbers in place until constraints hold where codes are possible.
@@ -409,7 +391,7 @@ class CompiledRules:
                     breaks = ~constraint.holds(rows)
                     broken = breaks if broken is None else broken | breaks
             if isinstance(rule, Nested) and present.issuperset(rule.nested):
-                broken = self._nesting.broken(rows, rule)
+                broken = self.nesting.broken(rows, rule)
             if broken is not None:
                 out[rule.text] = int(broken.sum())
         return out

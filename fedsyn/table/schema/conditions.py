@@ -253,7 +253,7 @@ class Condition:
         intervals: list[Interval] = []
         for item in wanted if isinstance(wanted, list | tuple) else [wanted]:
             if is_missing(item):
-                if not (column.missing or getattr(column, "optional", False)):
+                if not column.optional:
                     raise SchemaError(f"column '{name}' has no missing values in this schema (missing: true)")
                 self.null = True
             elif (

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Floats
-from fedsyn.errors import DataError
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.encoding import Encoder
+from fedsyn.table.schema.encoding import numbers_alone
 from fedsyn.table.schema.formats import plain
 from fedsyn.table.schema.ordered import DateColumn, TemporalColumn, WrittenNumber
 from fedsyn.table.schema.vocabulary import FEW_ROWS
@@ -40,15 +39,8 @@ Counts = npt.NDArray[np.int64]
 
 
 def counted_numbers(column: BinnedColumn, series: pd.Series, missing: frozenset[str]) -> tuple[Floats, Counts]:
-    """Returns the different finite numbers of a column, ascending, with their rows.
-
-    None where dates stand among numbers, of which `fedsyn schema check` says so.
-    """
-    encoder = Encoder({"x": column}, missing, np.int64, keep=("x",))
-    try:
-        numbers = encoder.block(series.to_frame("x")).own.numbers["x"]
-    except DataError:
-        numbers = np.empty(0)
+    """Returns the different finite numbers of a column, ascending, with their rows."""
+    numbers, _ = numbers_alone(column, series, missing)
     return np.unique(numbers[np.isfinite(numbers)], return_counts=True)
 
 

@@ -24,8 +24,8 @@ from fedsyn.table.schema.columns import CategoricalColumn, Column
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.values import is_missing
 
-# Stands for a value that no column can place: no text file may hold it, so no schema names it.
-_UNREADABLE = "\0"
+#: Stands for a value that no column can place: no text file may hold it, so no schema names it.
+UNREADABLE = "\0"
 # Codes of text that are remembered for a column.
 _REMEMBERED = 1 << 16
 
@@ -160,10 +160,6 @@ class Encoder:
             name: {} for name, column in columns.items() if name in keep and isinstance(column, CategoricalColumn)
         }
 
-    def whole(self, frame: pd.DataFrame) -> Block:
-        """Encodes a whole table."""
-        return self.block(frame)
-
     def block(self, source: pd.DataFrame) -> Block:
         """Encodes some rows, without those that are left out."""
         size = len(source)
@@ -288,7 +284,7 @@ def _factorised(series: pd.Series) -> tuple[list[Any], Codes]:
     inverse, uniques = pd.factorize(series, use_na_sentinel=True)
     values = uniques.tolist()
     if pd.api.types.is_datetime64_any_dtype(series.dtype):
-        values = [value if 1 <= value.year <= 9999 else _UNREADABLE for value in values]  # pandas cannot write others
+        values = [value if 1 <= value.year <= 9999 else UNREADABLE for value in values]  # pandas cannot write others
     return values, inverse
 
 
@@ -304,11 +300,21 @@ def _factorised_by_type(series: pd.Series) -> tuple[list[Any], Codes]:
             hash(value), str(value)
             cell = None if is_missing(value) else value
         except (TypeError, ValueError, ArithmeticError, NotImplementedError):  # a list; a signaling NaN; the year 12000
-            cell = _UNREADABLE
+            cell = UNREADABLE
         if cell is not None:
             index[at] = place = places.setdefault((type(cell), cell), len(values))
             values += [cell] if place == len(values) else []
     return values, index
+
+
+def numbers_alone(column: BinnedColumn, series: pd.Series, missing_text: frozenset[str]) -> tuple[Floats, int]:
+    """Returns a column's numbers, and how many cells it cannot place.
+
+    The numbers are NaN where there is none; rows that no code takes are left out.
+    """
+    encoder = Encoder({"x": column}, missing_text, np.int64, keep=("x",))
+    numbers: Floats = encoder.block(series.to_frame("x")).own.numbers["x"]
+    return numbers, encoder.unplaced["x"]
 
 
 def drawn_rows(columns: Mapping[str, Any], missing_text: frozenset[str], frame: pd.DataFrame) -> DrawnRows:
@@ -317,6 +323,6 @@ def drawn_rows(columns: Mapping[str, Any], missing_text: frozenset[str], frame: 
     They have codes, and numbers of the ordered columns as they are.
     """
     ordered = [name for name, column in columns.items() if isinstance(column, BinnedColumn)]
-    block = Encoder(columns, missing_text, np.int64, keep=ordered).whole(frame)
+    block = Encoder(columns, missing_text, np.int64, keep=ordered).block(frame)
     drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
     return DrawnRows({name: block.codes[:, j] for j, name in enumerate(columns)}, drawn)

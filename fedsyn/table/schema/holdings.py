@@ -160,9 +160,8 @@ class Holding:
 
     def listed(self, name: str) -> Integers:
         """Returns the rows of each listed category of a column."""
-        column = self.schema.columns[name]
-        codes = [code for code, value in enumerate(column.values) if value in column.categories]
-        return self.counts[name][codes]
+        column: CategoricalColumn = self.schema.columns[name]
+        return self.counts[name][column.listed_codes]
 
 
 def sentences(holdings: Mapping[str, Holding], *, slight: bool = True) -> list[str]:

@@ -25,6 +25,8 @@ from fedsyn.domain import Codes, Flags, Floats
 
 #: Two codes for each of n rows -> (n,) log of how much likelier the row is with the second than with the first.
 Odds = Callable[[Codes, Codes], Floats]
+#: (n, d) codes, a column, and two codes of it for each row -> (n,) log odds of the second, as `Odds`.
+RowOdds = Callable[[np.ndarray, str, np.ndarray, np.ndarray], np.ndarray]
 
 #: Steepest rate inside a bin, in bins: beyond it nearly all values stand at one edge. Of what is uncertain, the most.
 _STEEPEST, _MOST_OPEN = 30.0, 2.0

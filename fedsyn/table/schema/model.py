@@ -25,11 +25,12 @@ from fedsyn.table.schema.approval import How, approved_columns, findings, not_ap
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase
 from fedsyn.table.schema.columns import CategoricalColumn, Column, column_dict
-from fedsyn.table.schema.compiled import CompiledRules, RowOdds
+from fedsyn.table.schema.compiled import CompiledRules
 from fedsyn.table.schema.computed import computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows, drawn_rows
 from fedsyn.table.schema.frames import as_frame
+from fedsyn.table.schema.inside import RowOdds
 from fedsyn.table.schema.nested import Placed
 from fedsyn.table.schema.open import Found, Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.problems import describe, require_usable
@@ -422,7 +423,7 @@ class Schema(BaseModel, Shown):
             counts: ordered column -> (codes,) records: the released counts of the bins, which draws follow.
             lean: where in the range of what the counts leave open, -1 to 1.
             model: (m, d) codes of rows of a released model, and its odds: numbers go by the rest of their rows.
-            nested: pair of `compiled.nested` -> (codes, codes) records of the released model.
+            nested: pair of `compiled.nesting.pairs` -> (codes, codes) records of the released model.
         """
         shaped: dict[str, Any] = dict(self.columns)
         for at, (name, column) in enumerate(self.columns.items()):
@@ -433,7 +434,8 @@ class Schema(BaseModel, Shown):
         other.__dict__.pop("every_column", None)
         other.__dict__["compiled"] = self.compiled.drawing_from(shaped)
         other._odds = None if model is None else model[1]
-        other._groups = {pair: self.compiled.groups_of(pair, table) for pair, table in (nested or {}).items()} or None
+        groups_of = self.compiled.nesting.groups_of
+        other._groups = {pair: groups_of(pair, table) for pair, table in (nested or {}).items()} or None
         return other
 
     @property
@@ -480,7 +482,7 @@ class Schema(BaseModel, Shown):
         """
         rows = as_frame(frame)
         self.require_columns(rows.columns)
-        return self.encoder().whole(rows)
+        return self.encoder().block(rows)
 
     def encode(self, frame: AnyFrame) -> np.ndarray:
         """Returns (n, d) codes in `domain`'s order. Raises DataError as `block`."""
@@ -516,9 +518,7 @@ class Schema(BaseModel, Shown):
         {'born <= died': 1}
 
         Numbers are compared as they are, also beyond the bounds of the schema; categories as the schema groups them.
-
-        Raises:
-            DataError: a column does not hold what its kind says; its rows are counted, no value is quoted.
+        Rows that no code takes are left out.
         """
         return self.compiled.violations(self.rows_of(frame))
 
@@ -530,7 +530,8 @@ class Schema(BaseModel, Shown):
 
     def placed(self, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Returns (n, d) codes as tables have them: listed, and nested."""
-        return self.compiled.placed(spread(codes, self.columns, self.domain, self._odds, rng), self._groups)
+        codes = spread(codes, self.columns, self.domain, self._odds, rng)
+        return self.compiled.nesting.placed(codes, self._groups)
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
         """Turns codes back into a table.
@@ -563,8 +564,7 @@ class Schema(BaseModel, Shown):
         return self._table(codes, rng, start, dtypes=False)
 
     def _table(self, codes: np.ndarray, rng: np.random.Generator, start: int, *, dtypes: bool) -> pd.DataFrame:
-        codes = spread(codes, self.columns, self.domain, self._odds, rng)
-        rows, table = self.compiled.drawn(codes, rng, self._odds, self._groups), {}
+        rows, table = self.compiled.drawn(self.placed(codes, rng), rng, self._odds), {}
         for name in self.order:
             column: Any = self.every_column[name]
             if name in self.aside:

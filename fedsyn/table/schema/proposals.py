@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.domain import Flags, Floats
-from fedsyn.errors import DataError, SchemaError
+from fedsyn.errors import SchemaError
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
@@ -67,10 +67,7 @@ def proposed_constraints(schema: Any, frame: pd.DataFrame) -> list[Proposal]:
 
     They are on the columns of the table's schema, and can be stated together.
     """
-    try:
-        rows = schema.rows_of(frame)
-    except DataError:  # a cell beyond those that were looked at is of another kind; `fedsyn schema check` says so
-        return []
+    rows = schema.rows_of(frame)
     table, plain = _Columns(schema, rows), schema.to_dict()
     proposals: list[Proposal] = []
     for rule, names in table.found(proposals):

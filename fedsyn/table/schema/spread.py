@@ -9,22 +9,21 @@ them beside the rest of the row, or, without a model, as the other rows have the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fedsyn.domain import Codes, Domain
+from fedsyn.table.schema.inside import RowOdds
 
 #: Cells of the table of odds that is there at a time.
 _CELLS = 1 << 22
 _DRAWS = 8
 
-Odds = Callable[[np.ndarray, str, np.ndarray, np.ndarray], np.ndarray]
-
 
 def spread(
-    codes: Codes, columns: Mapping[str, Any], domain: Domain, odds: Odds | None, rng: np.random.Generator
+    codes: Codes, columns: Mapping[str, Any], domain: Domain, odds: RowOdds | None, rng: np.random.Generator
 ) -> Codes:
     """Returns (n, d) codes without those of what is not listed.
 
@@ -74,7 +73,7 @@ def close_unlisted(tables: Mapping[tuple[str, ...], np.ndarray], columns: Mappin
 
 
 def _draw(
-    codes: Codes, rows: Codes, name: str, j: int, weights: np.ndarray, odds: Odds | None, rng: np.random.Generator
+    codes: Codes, rows: Codes, name: str, j: int, weights: np.ndarray, odds: RowOdds | None, rng: np.random.Generator
 ) -> None:
     """Draws a code of one column for some rows, in place."""
     size = len(weights)
