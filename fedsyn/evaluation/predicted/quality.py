@@ -121,6 +121,8 @@ class PredictedQuality(Evaluation):
             document["verdict"] = "; ".join([self.verdict().sentence(), *clauses(self.unlisted)])
         elif self.unlisted:
             document["verdict"] = "; ".join(clauses(self.unlisted))
+        if not self.unlisted:  # a schema without such columns has nothing to say of them
+            del document["unlisted"]
         return {key: value for key, value in document.items() if value not in ("", None)}
 
     @classmethod
