@@ -66,12 +66,14 @@ class DataNode(Node):
         schema_file: YAML schema; required for a path (key `schema` in YAML).
         bins: overrides the number of equal-width bins of numeric columns.
         label: overrides the schema's label column.
-        sample: share of the table's rows to use, drawn with `split_seed`; for tables that are too large for a study.
+        sample: share of the table's rows to use; for tables that are too large for a study.
         test_fraction: share of rows held out for evaluation: they are not in what the clients hold. null: 0.1 in a run
             with a seed, whose table is not for release, and 0 in every other one, so that a table for release is made
             from all rows.
-        split_seed: seed of that choice. It is not the run's seed, so that repetitions of an experiment share one
-            training table (and a cached partition of it).
+        split_seed: seed of both choices, which takes exactly those shares; null: 0 in a run with a seed. It is not the
+            run's seed, so that repetitions of an experiment share one training table (and a cached partition of it).
+            In every other run it must be null: each row has coins of its own, from the operating system, and the
+            shares are those that are expected.
         options: how a file is read (separator, encoding, decimal, sheet, skip_rows, header, skip_footer; found out
             where left out),
             `rename: {Age: age}` (a column's name in a file, and in the schema), or keyword arguments of a generated
@@ -87,8 +89,13 @@ class DataNode(Node):
     label: str | None = None
     sample: float = Field(default=1.0, gt=0, le=1)
     test_fraction: float | None = Field(default=None, ge=0, lt=1)
-    split_seed: int = Field(default=0, ge=0)
+    split_seed: int | None = Field(default=None, ge=0)
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def by_coins(self) -> bool:
+        """Returns whether coins divide the rows that nobody can draw again."""
+        return self.split_seed is None and (self.sample < 1 or bool(self.test_fraction))
 
 
 class WorkloadNode(Node):
@@ -220,10 +227,16 @@ class RunConfig(Node):
         return {"metrics": tuple(value)} if isinstance(value, list | tuple) else value
 
     @model_validator(mode="after")
-    def _held_out(self) -> RunConfig:
-        if self.data.test_fraction is None:
-            fraction = 0.0 if self.runtime.seed is None else _HELD_OUT
-            object.__setattr__(self, "data", self.data.model_copy(update={"test_fraction": fraction}))
+    def _divided(self) -> RunConfig:
+        is_seeded = self.runtime.seed is not None
+        if self.data.split_seed is not None and not is_seeded:
+            raise ValueError(
+                "data.split_seed: leave it out, or set runtime.seed; in a run without a seed each row has coins of its "
+                "own, so that no row decides where another one goes"
+            )
+        left_out = {"test_fraction": _HELD_OUT, "split_seed": 0} if is_seeded else {"test_fraction": 0.0}
+        update = {key: value for key, value in left_out.items() if getattr(self.data, key) is None}
+        object.__setattr__(self, "data", self.data.model_copy(update=update))
         return self
 
     @model_validator(mode="after")

@@ -140,6 +140,7 @@ def table_of(source: str) -> tuple[npt.NDArray[np.integer], Domain]:
         "data": {"source": source, "bins": 5, "test_fraction": 0.2},
         "federation": {"clients": 1},
         "privacy": {"epsilon": 1.0, "delta": 1e-9, "client_sizes": "public"},
+        "runtime": {"seed": 0},
     }
     tables = split_tables(parse_config(document))
     return tables.train, tables.schema.domain

@@ -220,19 +220,33 @@ def split_rows(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.ND
     """Returns (n,) masks of the training rows and held-out rows.
 
     Rows in neither are outside the sample.
-    """
-    from fedsyn.table.data.partition import draw_test_rows
 
-    randomness = Randomness(data.split_seed)
-    used = np.ones(rows, dtype=bool)
-    if data.sample < 1.0:
-        keep = max(1, round(data.sample * rows))
-        used[randomness.ordinary("sample").permutation(rows)[keep:]] = False
-    test = used.copy()
-    test[used] = draw_test_rows(int(used.sum()), data.test_fraction or 0.0, randomness.ordinary("split"))
+    **Without a split seed**, as in every run for release, each row has two coins of its own, from the operating
+    system. They depend neither on the other rows nor on how many there are. So the guarantee for the training rows is
+    one for the whole table. Let a table have one row more than another, wherever it stands, and fix the coins of all
+    the others: then the training rows of both are equal, or differ in that row alone, and an outcome of one is at most
+    exp(epsilon) times as probable as of the other, plus delta. This holds for any coins, and therefore for their
+    average. It holds for releases together, which share their coins, as for one.
+
+    **With a split seed** the shares are exact and the same each time. One row more moves others to another part; a run
+    with a seed promises nothing of rows.
+    """
+    from fedsyn.table.data.partition import draw_test_rows, toss
+
+    share, fraction = data.sample, data.test_fraction or 0.0
+    if data.split_seed is None:
+        used = toss(rows, share)
+        test = used & toss(rows, fraction)
+    else:
+        randomness = Randomness(data.split_seed)
+        used = np.ones(rows, dtype=bool)
+        if share < 1.0:
+            used[randomness.ordinary("sample").permutation(rows)[max(1, round(share * rows)) :]] = False
+        test = used.copy()
+        test[used] = draw_test_rows(int(used.sum()), fraction, randomness.ordinary("split"))
     used &= ~test
     if not used.any():
-        raise ConfigError(f"data.test_fraction {data.test_fraction} leaves no training row of {int(test.sum())}")
+        raise ConfigError(f"data.sample {share:g} and data.test_fraction {fraction:g} leave no row to learn from")
     return used, test
 
 
@@ -258,7 +272,7 @@ def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | N
     The schema must be approved.
     """
     require_files(data, source=table is None)
-    if table is not None or schema is not None:
+    if table is not None or schema is not None or data.by_coins:
         return _encode(data, table, schema)
     files = [data.source, *(data.holders or ()), data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
     stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)

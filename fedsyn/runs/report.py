@@ -331,6 +331,8 @@ def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
         return ""
     # The real rows, read and split again as in the run.
     try:
+        if config.data.by_coins:
+            raise DataError("coins divided them, and nobody can tell again which ones the run learnt from")
         schema, source = _schema(out), _data_of(config.data, out, named)
         table = split_tables(config.model_copy(update={"data": source}), schema=schema)
         data = EvaluationInput.of(

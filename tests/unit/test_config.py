@@ -421,5 +421,8 @@ def test_rows_are_held_out_of_a_table_that_is_not_for_release_only() -> None:
     assert parse_config(nodes | {"runtime": {"seed": 3}}).data.test_fraction == 0.1
     explicit = nodes | {"data": {**nodes["data"], "test_fraction": 0.3}}
     assert parse_config(explicit).data.test_fraction == 0.3
+    assert parse_config(explicit).data.split_seed is None
+    with pytest.raises(ConfigError, match=r"data\.split_seed: leave it out, or set runtime\.seed"):
+        parse_config(nodes | {"data": {**nodes["data"], "split_seed": 0}})
     with pytest.raises(ConfigError, match="'nll' needs held-out rows"):
         parse_config(nodes | {"evaluation": ["nll"]})

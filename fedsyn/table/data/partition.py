@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from fedsyn.domain import Domain, Flags
 from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.randomness import OsRandom
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +201,16 @@ def fill_small_clients(parts: list[np.ndarray], min_rows: int) -> list[np.ndarra
 
 _BLOCK = 1 << 18
 _SLOTS = 1 << 16
+
+
+def toss(n: int, share: float) -> Flags:
+    """Returns (n,) coins of the operating system, each true with the same probability."""
+    if share in (0, 1):
+        return np.full(n, bool(share))
+    source = OsRandom()
+    return np.concatenate(
+        [source.random(min(_BLOCK, n - start)) < share for start in range(0, n, _BLOCK)] or [np.zeros(0, dtype=bool)]
+    )
 
 
 def draw_test_rows(n: int, fraction: float, rng: np.random.Generator) -> Flags:

@@ -11,11 +11,13 @@ import pandas as pd
 import pytest
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import DataError, SchemaError
+from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.loading import parse_config
 from fedsyn.runs.directory import load_metrics, load_model
 from fedsyn.runs.engines import run
-from fedsyn.runs.prepare import split_rows
+from fedsyn.runs.prepare import split_rows, split_tables
+from fedsyn.runs.report import write_full_report
+from fedsyn.table.data import partition
 from fedsyn.table.schema import Schema
 
 SCHEMA = {
@@ -91,8 +93,58 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_a_sample_is_split_like_a_table_of_its_own(tmp_path: Path) -> None:
     data = {"source": "my rows", "schema": "schema.yaml", "sample": 0.5, "test_fraction": 0.2}
-    train, test = map(np.flatnonzero, split_rows(config(tmp_path, data=data).data, 1000))
+    seeded = config(tmp_path, data=data, runtime={"seed": 7}).data
+    assert seeded.split_seed == 0
+    train, test = map(np.flatnonzero, split_rows(seeded, 1000))
     assert (len(train), len(test)) == (400, 100)
     assert len(np.union1d(train, test)) == 500 and max(train.max(), test.max()) > 900
-    train, test = split_rows(config(tmp_path, data=data | {"sample": 1.0}).data, 1000)
-    assert (train != test).all()
+    for runtime in ({"seed": 7}, {}):
+        train, test = split_rows(config(tmp_path, data=data | {"sample": 1.0}, runtime=runtime).data, 1000)
+        assert (train != test).all()
+
+
+@pytest.mark.parametrize("block", [1 << 18, 7])
+@pytest.mark.parametrize(("sample", "fraction"), [(0.6, 0.3), (1.0, 0.5), (0.4, 0.0)])
+def test_without_a_seed_a_row_more_changes_the_part_of_no_other_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: float, fraction: float, block: int
+) -> None:
+    """Neighbours whose other rows have the same coins."""
+    monkeypatch.setattr(partition, "_BLOCK", block)
+    data = {"source": "my rows", "schema": "schema.yaml", "sample": sample, "test_fraction": fraction}
+    node, rng = config(tmp_path, data=data).data, np.random.default_rng(0)
+    tosses = [rng.random(41) for share in (sample, fraction) if 0 < share < 1]
+
+    def parts(coins: list[Any]) -> list[Any]:
+        streams = [coin for toss in coins for coin in toss]
+        monkeypatch.setattr(partition.OsRandom, "random", lambda self, n: np.array([streams.pop(0) for _ in range(n)]))
+        found = split_rows(node, len(coins[0]))
+        assert not streams
+        return list(found)
+
+    whole = parts(tosses)
+    assert all(whole[0] <= ~whole[1]) and whole[0].any() and whole[1].any() == (fraction > 0)
+    for row in (0, 13, 40):
+        less = parts([np.delete(toss, row) for toss in tosses])
+        for part, part_less in zip(whole, less, strict=True):
+            np.testing.assert_array_equal(np.delete(part, row), part_less)
+
+
+def test_without_a_seed_the_operating_system_tosses_anew_for_each_run(tmp_path: Path) -> None:
+    table(20_000).to_csv(tmp_path / "rows.csv", index=False)
+    data = {"source": str(tmp_path / "rows.csv"), "schema": str(tmp_path / "schema.yaml")}
+    parsed = config(tmp_path, data=data | {"sample": 0.5, "test_fraction": 0.2})
+    first, second = split_tables(parsed), split_tables(parsed)
+    assert len(first.train) != 8000 or len(second.train) != 8000
+    assert not np.array_equal(first.train[:1000], second.train[:1000])
+    for split in (first, second):  # within six standard deviations
+        assert abs(len(split.train) - 8000) < 420 and abs(len(split.test) - 2000) < 260
+    with pytest.raises(ConfigError, match="leave no row to learn from"):
+        split_rows(parsed.data.model_copy(update={"sample": 1e-300}), 5)
+
+
+def test_rows_that_coins_divided_are_not_measured_again(tmp_path: Path) -> None:
+    data = {"source": "my rows", "schema": str(tmp_path / "schema.yaml"), "test_fraction": 0.5}
+    run(config(tmp_path, data=data), tmp_path / "out", table=table(), full_page=False)
+    table().to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(DataError, match="coins divided them"):
+        write_full_report(tmp_path / "out", data=[str(tmp_path / "rows.csv")])
