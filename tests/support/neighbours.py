@@ -25,6 +25,8 @@ LINES = {
     "a missing word where none is allowed": "60,,no,yes",
     "a word that is not listed": "60,liver,no,yes",
     "a number beyond any float": "1e999,heart,no,yes",
+    "a NUL in a word": "60,he\0art,no,yes",
+    "a NUL in a number": "6\0,heart,no,yes",
     "nothing readable": "?,?,?,?",
 }
 

@@ -130,6 +130,8 @@ def layout_of(
     file = TextFile(path, options)
     with file.open() as stream:
         head = (stream.read(_HEAD) or "").removeprefix("\ufeff")
+    if columns is None:
+        file.require_text(head)
     if not head.strip("\ufeff \t\r\n,;|"):
         raise DataError(f"{path} is empty")
     sheet = plain_name(path).suffix.lower() in SHEETS
@@ -144,6 +146,7 @@ def layout_of(
         names = None if columns is None else [*columns, *aside]
         return TextLayout(file, separator, decimal, options.renamed(_numbered(head, separator, names)), notes, ())
     header = _first_cells(head, separator, rows)
+    file.require_text("".join(header))
     if columns is not None and not set(columns) <= set(header) and options.skip_rows is options.header is None:
         marks = [separator] if sheet or options.separator else candidates
         below = _names_below(file, head, marks, set(columns))

@@ -2,7 +2,8 @@
 
 The text of a row depends on that row alone: a multi-byte character never goes past the end of a line, and bytes that
 are not UTF-8 are read as Windows-1252 where they stand. (Were the whole file read in another encoding as soon as one
-row holds such bytes, then one row would decide how all others are read.)
+row holds such bytes, then one row would decide how all others are read.) A byte that a named encoding does not know, or
+a NUL, makes its cell unreadable, and no other one. So a table is refused for neither, except where names are read.
 
 A sheet of an Excel file is the text of a CSV file (`fedsyn.table.data.sheets`). So there is one way of reading, and
 what a cell means depends on the schema, as for every other text.
@@ -48,6 +49,7 @@ MOST_OF_A_LINE = 1 << 26
 
 
 # What an encoding does not know, escaped by Python, as Windows-1252 has it, and as Latin-1 where that has nothing.
+codecs.register_error(_NUL := "fedsyn.nul", lambda error: ("\0", getattr(error, "end", 0)))
 _ESCAPED = re.compile("[\udc80-\udcff]")
 _WINDOWS = {0xDC00 + byte: bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(0x80, 0x100)}
 
@@ -59,20 +61,17 @@ class TextStream(io.TextIOWrapper):
 
     Attributes:
         fell_back: whether bytes were met that the encoding does not know, and were read as Windows-1252.
+        unreadable: whether a NUL was met, or bytes that the encoding does not know, for which a NUL stands in the text.
     """
 
     def __init__(self, raw: BinaryIO, encoding: str, lenient: bool, name: str) -> None:
-        super().__init__(raw, encoding, errors="surrogateescape" if lenient else "strict", newline="")
-        self._path, self.fell_back, self._line = name, False, 0
+        super().__init__(raw, encoding, errors="surrogateescape" if lenient else _NUL, newline="")
+        self._path, self.fell_back, self.unreadable, self._line = name, False, False, 0
 
     def read(self, size: int | None = -1) -> str:
         """Returns the next `size` characters; fewer at the end only."""
         text = super().read(size)
-        if "\0" in text:
-            raise DataError(
-                f"{self._path} holds NUL bytes, which no text has: take them out (tr -d '\\000' < FILE > CLEAN.csv), "
-                "or name the encoding if it is UTF-16 (--encoding utf-16-le, in a run data.options.encoding)"
-            )
+        self.unreadable = self.unreadable or "\0" in text
         last = max(text.rfind("\n"), text.rfind("\r"))
         self._line = len(text) - last - 1 + (self._line if last < 0 else 0)
         if self._line > MOST_OF_A_LINE:  # packed, it takes a thousandth of that
@@ -117,6 +116,28 @@ class TextFile:
     @property
     def fell_back(self) -> bool:
         return self._is_utf8 and any(stream.fell_back for stream in self._streams)
+
+    @property
+    def unreadable(self) -> bool:
+        """Returns whether a stream of it met a NUL, or bytes that its encoding does not know."""
+        return any(stream.unreadable for stream in self._streams)
+
+    def require_text(self, text: str = "\0") -> None:
+        """Refuses text with a NUL that someone who reads names, or describes the file, has met.
+
+        Raises:
+            DataError: says what to do.
+        """
+        if "\0" not in text or not self.unreadable:
+            return
+        named = self.options.encoding
+        raise DataError(
+            f"{self.path} holds NUL bytes, which no text has: take them out (tr -d '\\000' < FILE > CLEAN.csv), "
+            "or name the encoding if it is UTF-16 (--encoding utf-16-le, in a run data.options.encoding)"
+            if named is None
+            else f"{self.path} is not text in {named}: name another encoding (--encoding cp1252, in a run "
+            "data.options.encoding), or none, which finds it out"
+        )
 
     @property
     def _is_utf8(self) -> bool:

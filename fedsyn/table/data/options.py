@@ -28,6 +28,8 @@ from fedsyn.errors import ConfigError
 SEPARATORS = (",", ";", "\t", "|")
 #: Options by which a text file is written, too.
 _WRITTEN = ("separator", "encoding", "decimal")
+# Encodings in which a row could change what others hold: shifts last beyond a line, or the text is no row of letters.
+_WITH_STATE = ("iso2022", "hz", "utf-7", "punycode", "idna", "unicode-escape", "raw-unicode-escape")
 _NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 
 
@@ -102,11 +104,15 @@ class FileOptions(BaseModel):
         try:
             if value is not None:
                 io.TextIOWrapper(io.BytesIO(), encoding=value)  # refuses what Python calls a codec and is none of text
-                return codecs.lookup(value).name
+                value = codecs.lookup(value).name
         except (LookupError, ValueError):
             raise ValueError(
                 "an encoding is a name that Python knows, such as utf-8, cp1252, latin-1 or utf-16"
             ) from None
+        if value is not None and value.startswith(_WITH_STATE):
+            raise ValueError(
+                f"{value} is an encoding in which a line decides how later ones are read; save it as UTF-8"
+            )
         return value
 
     @field_validator("decimal")

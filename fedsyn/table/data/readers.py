@@ -24,7 +24,7 @@ from typing import Any
 
 from fedsyn.domain import Codes
 from fedsyn.errors import ConfigError, DataError, FedsynError, nearest
-from fedsyn.lazy import pa, pd, pq
+from fedsyn.lazy import pa, pc, pd, pq
 from fedsyn.output import counted
 from fedsyn.table.data.encoded import RowSpool
 from fedsyn.table.data.layout import TextLayout, layout_of
@@ -157,11 +157,10 @@ def readable(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except UnicodeError as error:
-        encoding = getattr(error, "encoding", None) or "the encoding that was named (its byte order mark is missing)"
+    except UnicodeError:
         raise DataError(
-            f"{path} is not text in {encoding}: name another encoding (--encoding cp1252, in a run "
-            "data.options.encoding), or none, which finds it out"
+            f"{path} lacks the byte order mark of the encoding that was named: name another encoding (--encoding "
+            "utf-16-le, in a run data.options.encoding), or none, which finds it out"
         ) from None
     except pa.ArrowInvalid:
         kind = "Parquet" if is_parquet(path) else "packed"
@@ -187,6 +186,8 @@ def say(layout: TextLayout, reader: RowReader) -> None:
     notes = list(layout.notes)
     if layout.file.fell_back:
         notes.append("what is not UTF-8 read as Windows-1252")
+    if layout.file.unreadable:
+        notes.append(f"a cell with a NUL, or with bytes that are no {layout.file.encoding}, counts as unreadable")
     if notes:
         log.info("%s: %s", layout.path, "; ".join(notes))
     if reader.left_out:
@@ -215,10 +216,15 @@ def text_columns(layout: TextLayout, wanted: Sequence[int], most: int = ALL_ROWS
     with layout.file.open() as stream:
         reader = layout.reader(stream)
         for block in reader.blocks(wanted):
-            yield block
+            yield list(map(_with_unreadable, block)) if layout.file.unreadable else block
             if reader.rows >= most:
                 return
     say(layout, reader)
+
+
+def _with_unreadable(texts: pa.Array) -> pa.Array:
+    """Returns texts of which those with a NUL are values that no column can place."""
+    return pc.if_else(pc.match_substring(texts, "\0"), UNREADABLE, texts)
 
 
 # Block by block -------------------------------------------------------------------------------------------------------

@@ -323,6 +323,8 @@ def _text(layout: TextLayout, most: int, strict: bool) -> Cells:
     header = layout.header
     rows = -(-most // len(header))
     columns, reader = _columns(layout, rows + 1)
+    if strict:
+        layout.file.require_text()
     notes = [*layout.notes, *([left_out(layout, reader)] if reader.left_out else [])]
     if strict and 2 * reader.left_out > reader.rows + reader.left_out:
         raise DataError(f"{layout.path}: {notes[-1]}")

@@ -223,7 +223,7 @@ class Encoder:
         """
         known = self._words[name]
         words = [None if is_missing(value, self.missing_text) else column.word_of(value) for value in values]
-        absent = {None, *self.missing_text}
+        absent = {None, UNREADABLE, *self.missing_text}
         places = [-1 if word in absent else known.setdefault(str(word), len(known)) for word in words]
         return np.array([*places, -1], np.int32)
 

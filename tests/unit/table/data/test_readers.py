@@ -304,7 +304,65 @@ def test_a_wrong_separator_is_answered_with_the_right_one(tmp_path: Path) -> Non
 def test_a_wrong_encoding_is_answered(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(text().encode("latin-1"))
     with pytest.raises(DataError, match=r"is not text in utf-8: name another encoding .*or none, which finds it out"):
-        encode_file(tmp_path / "t.csv", SCHEMA, {"encoding": "utf-8"})
+        read_cells(tmp_path / "t.csv", {"encoding": "utf-8"})
+    (tmp_path / "names.csv").write_bytes("Straße,age,town\n1,7,Bonn\n".encode("latin-1"))
+    with pytest.raises(DataError, match="is not text in utf-8"):
+        encode_file(tmp_path / "names.csv", SCHEMA, {"encoding": "utf-8"})
+    (tmp_path / "utf16.csv").write_bytes(text().encode("utf-16-le"))
+    with pytest.raises(DataError, match="lacks the byte order mark of the encoding that was named"):
+        encode_file(tmp_path / "utf16.csv", SCHEMA, {"encoding": "utf-16"})
+
+
+@pytest.mark.parametrize(
+    ("encoding", "bad"),
+    [
+        (None, b"\0"),
+        ("utf-8", b"\xff"),
+        ("utf-8", b"\xe2\x82"),
+        ("cp1253", b"\xaa"),
+        ("ascii", b"\xc3"),
+        ("shift_jis", b"\x81"),
+        ("gb18030", b"\x81"),
+        ("big5", b"\xa4"),
+        ("euc_jp", b"\x8f\xb0"),
+        ("utf-16-le", b"\x00\xd8"),
+        ("utf-16-be", b"\x00\x00"),
+    ],
+)
+def test_a_nul_and_a_byte_that_is_no_text_make_their_cell_unreadable(
+    encoding: str | None, bad: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other cells stay, and so do other rows, at a comma, a line end, a quotation mark and in any chunk."""
+    schema = Schema(
+        columns={
+            "age": NumericColumn(lower=0, upper=99, bins=100, dtype="integer", missing=True, unlisted=True),
+            "town": CategoricalColumn(categories=("Bonn", "Ulm"), missing=True, unlisted=True),
+        }
+    )
+    caplog.set_level(logging.INFO, logger="fedsyn.table.data")
+    name = encoding or "utf-8"
+    rows = ["7{},Bonn", "7,{}", "{},Ulm", '8,"Bo{}nn"', "9,Bonn{}"]
+    whole = "age,town\n1,Ulm\n" + "\n2,Bonn\n".join(rows) + "\n3,Ulm\n"
+    content = bad.join(part.encode(name) for part in whole.split("{}"))
+    (tmp_path / "t.csv").write_bytes(content)
+    code = {word: schema.columns["town"].code_of(word, schema.missing_text) for word in ("Bonn", "Ulm", "?")}
+    no_age = schema.columns["age"].unplaced
+    bonn, ulm, gone = code["Bonn"], code["Ulm"], code["?"]
+    between = [2, bonn]
+    expected = [[1, ulm], [no_age, bonn], between, [7, gone], between, [no_age, ulm], between, [8, gone], between]
+    expected += [[9, gone], [3, ulm]]
+    for chunk in (1 << 21, 1, 5):
+        monkeypatch.setattr("fedsyn.table.data.lines._CHUNK", chunk)
+        options = {} if encoding is None else {"encoding": encoding}
+        assert encode_file(tmp_path / "t.csv", schema, options).tolist() == expected
+        assert schema.encode(read_table(tmp_path / "t.csv", schema, options)).tolist() == expected
+    assert f"with bytes that are no {name}, counts as unreadable" in caplog.messages[0]
+
+
+def test_an_encoding_with_a_state_is_refused() -> None:
+    for encoding in ("iso2022_jp", "ISO-2022-KR", "hz", "utf-7", "punycode", "unicode_escape"):
+        with pytest.raises(ConfigError, match="a line decides how later ones are read; save it as UTF-8"):
+            FileOptions.of({"encoding": encoding})
 
 
 @pytest.mark.parametrize(
