@@ -163,7 +163,7 @@ class Answering:
 
     def _holder(self, config: RunConfig, state: dict[str, Any], account: RunAccount) -> Holder:
         file = self.file
-        encoding = Encoding.of(config, file.partition)
+        encoding = Encoding.of(config)
         rows = self.tables.get(encoding)
         if rows.schema.open and FOUND in state:
             rows = self.tables.get(encoding._replace(found=_compact(state[FOUND])))

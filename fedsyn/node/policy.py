@@ -21,7 +21,7 @@ from fedsyn.errors import ConfigError, NodeError, SchemaError
 from fedsyn.ledgers.limits import ACCOUNTANTS
 from fedsyn.node.file import NodeFile
 from fedsyn.registry import client_class, mechanisms
-from fedsyn.runs.holders import require_agreed, require_deployment, require_resolved
+from fedsyn.runs.holders import require_agreed, require_all_columns, require_deployment, require_resolved
 from fedsyn.runs.run_config import config_of
 from fedsyn.table.counting.workload import MOST_CLIQUES, bound_on_cliques
 from fedsyn.table.schema import Schema
@@ -184,6 +184,7 @@ class Policy:
         """
         node, aggregation = self.node, config.aggregation
         require_deployment(config.runtime.engine, config.runtime.seed)
+        require_all_columns(config)
         self._require_mechanism(config.mechanism.name)
         if client_class(config.mechanism.name).Contract.accountant not in ACCOUNTANTS:
             raise NodeError("this node's ledger for life cannot add up what the run's mechanism releases")

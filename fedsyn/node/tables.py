@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
 from fedsyn.node.file import NodeFile
-from fedsyn.runs.holders import LoadedRows, close_rows, load_rows, own_of
+from fedsyn.runs.holders import LoadedRows, close_rows, load_rows
 
 _KEPT = 2  # encodings of one table
 
@@ -23,22 +23,17 @@ class Encoding(NamedTuple):
 
     Attributes:
         bins, label: of `RunConfig.data`.
-        own: the only columns that this holder has; None where every holder has all of them.
         found: JSON of what a run on an open schema has found; None before that, and on any other.
     """
 
     bins: int | None = None
     label: str | None = None
-    own: tuple[str, ...] | None = None
     found: str | None = None
 
     @classmethod
-    def of(cls, config: RunConfig, partition: int | None) -> Encoding:
-        """Returns the encoding of a run for this holder.
-
-        Raises NodeError if the run splits its columns and gives none to this holder.
-        """
-        return cls(config.data.bins, config.data.label, own_of(config, partition))
+    def of(cls, config: RunConfig) -> Encoding:
+        """Returns the encoding of a run."""
+        return cls(config.data.bins, config.data.label)
 
     @classmethod
     def read(cls, fields: list[Any]) -> Encoding:
@@ -46,8 +41,8 @@ class Encoding(NamedTuple):
 
         What does not fit is an error where it is used.
         """
-        bins, label, columns, findings = fields
-        return cls(bins, label, None if columns is None else tuple(columns), findings)
+        bins, label, findings = fields
+        return cls(bins, label, findings)
 
 
 class NotRead(FedsynError):
@@ -95,7 +90,6 @@ class Tables:
                 self._file.schema_file,
                 encoding.bins,
                 encoding.label,
-                encoding.own,
                 self._file.data_key,
                 tuple(self._file.rename.items()),
             )

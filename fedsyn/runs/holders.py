@@ -9,8 +9,8 @@ Secure sums under the malicious threat model also need `identity` (the holder's 
 public keys, as this holder pinned them), and so do runs of protocol fhe whose configuration has a roster; a node that
 has them takes part in such runs only.
 
-Where columns are split over holders (`federation.columns`), `partition-id` says which of the lists is a node's own: it
-reads those columns alone, and its table need not have the others.
+Columns that are split over holders (`federation.columns`) are for simulations. A row that one real holder leaves out,
+because its column has no code for a value, would put every later row beside another person's: a node refuses such runs.
 
 A node with `data` opens nothing that a server names, tells it nothing of what it read, refuses seeded noise, and spends
 at most its own epsilon and delta in a run (default: the run's). The run's configuration comes from the server too, and
@@ -151,35 +151,9 @@ def own_columns(config: RunConfig, table: EncodedTable, partition: int) -> npt.N
 
     They are -1 in every column that is another holder's.
     """
-    columns = own_of(config, partition) or ()
-    held = [place for place, name in enumerate(table.domain) if name in columns]
-    return _spread(table.pooled()[:, held], held, len(table.domain))
-
-
-def own_of(config: RunConfig, partition: int | None) -> tuple[str, ...] | None:
-    """Returns the columns that a node holds.
-
-    Returns None where every node holds all of them. Raises NodeError if the node has no partition id,
-    or one beyond the last list.
-    """
-    columns = config.federation.columns
-    if columns is None:
-        return None
-    if partition is None:
-        raise NodeError("federation.columns has a list for each partition: this node needs its own 'partition-id'")
-    if not 0 <= partition < len(columns):
-        raise NodeError("federation.columns gives this node no columns: its partition-id is beyond the last list")
-    return columns[partition]
-
-
-def _spread(held: npt.NDArray[np.integer], places: list[int], columns: int) -> npt.NDArray[np.int64]:
-    """Places codes in certain columns of wider rows.
-
-    Returns (n, columns) codes, which are -1 in all other columns.
-    """
-    codes = np.full((len(held), columns), -1, np.int64)
-    codes[:, places] = held
-    return codes
+    codes, columns = table.pooled(), (config.federation.columns or ())[partition]
+    others = [name not in columns for name in table.domain]
+    return np.where(others, np.int64(-1), codes)
 
 
 class Stored(NamedTuple):
@@ -288,13 +262,14 @@ def _pooled(table: EncodedTable) -> ModelView:
 
 def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
     require_deployment(config.runtime.engine, config.runtime.seed)
+    require_all_columns(config)
     agreed = {str(node["config-sha256"])} if "config-sha256" in node else None
     require_agreed(config, agreed, by_person=False, pinned="identity" in node or "roster" in node)
     if "schema" not in node:
         raise NodeError("a node with 'data' needs the schema that its holder approved, as 'schema'")
     partition, budget = _partition(node), _budget(config, node)
     files = (str(node["data"]), str(node["schema"]))
-    rows = load_rows(*files, config.data.bins, config.data.label, own_of(config, partition))
+    rows = load_rows(*files, config.data.bins, config.data.label)
     if rows.schema.open and FOUND in state:
         rows = close_rows(rows, _compact(state[FOUND]))
     keys = None
@@ -363,15 +338,13 @@ def load_rows(
     schema_file: str,
     bins: int | None,
     label: str | None,
-    held: tuple[str, ...] | None,
     key: str | None = None,
     rename: tuple[tuple[str, str], ...] = (),
 ) -> LoadedRows:
     """Reads the holder's own rows, encoded by its own schema.
 
-    They are read once per process. `held` names the only columns that it has, None for all. `key` is a
-    file with the key of a sealed table, whose rows are decrypted in memory only. `rename` has pairs of a column's
-    name in the table and in the schema.
+    They are read once per process. `key` is a file with the key of a sealed table, whose rows are decrypted in memory
+    only. `rename` has pairs of a column's name in the table and in the schema.
 
     Raises:
         NotReady: the schema or the table cannot be used, whatever the cause.
@@ -384,20 +357,11 @@ def load_rows(
         schema, options = Schema.load(schema_file), FileOptions(key_file=key, rename=rename or None)
         schema.require_approved()
     schema = schema.adjusted(bins, label)
-    # Of columns that are split over holders, this one reads its own.
-    part = schema
-    if held is not None:
-        if not set(held) <= set(schema.columns):
-            raise NodeError("federation.columns gives this node a column that its schema does not have")
-        columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in held}
-        part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
     with _as_not_ready():
-        holding = Holding(part)
-        codes, values = encode_open_file(data, part, options, holding)
+        holding = Holding(schema)
+        codes, values = encode_open_file(data, schema, options, holding)
     for sentence in alone(holding):  # the node's log may say what the rows hold, a reply may not
         log.warning("%s", sentence)
-    if held is not None:
-        codes = _spread(codes, [schema.domain.attributes.index(name) for name in part.columns], len(schema.columns))
     return LoadedRows(codes, schema.domain, schema.sha256, schema, values)
 
 
@@ -434,6 +398,17 @@ def require_deployment(engine: object, seed: object) -> None:
         raise NodeError("this node holds real rows: the run's runtime.engine must be 'deployment'")
     if seed is not None:
         raise NodeError("this node holds real rows and refuses a seeded run")
+
+
+def require_all_columns(config: RunConfig) -> None:
+    """Refuses columns that are split over holders.
+
+    Raises NodeError.
+    """
+    if config.federation.columns is not None:
+        raise NodeError(
+            "this node holds real rows: columns split over holders (federation.columns) are for simulations"
+        )
 
 
 def require_agreed(config: RunConfig, agreed: Collection[str] | None, by_person: bool, pinned: bool) -> None:

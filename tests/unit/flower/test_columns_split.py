@@ -1,4 +1,4 @@
-"""Columns that are split over holders: what a real node reads of its table, and which configurations are refused."""
+"""Columns that are split over holders: real nodes take no part, and which configurations are refused."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_client_app import SECRET, join
+from test_client_app import join
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, FedsynError, NodeError, NotReady, RunError
+from fedsyn.errors import ConfigError, NodeError, RunError
 from fedsyn.front.testing.harness import Federation, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.loading import parse_config
+from fedsyn.node.file import PolicyNode
+from fedsyn.node.policy import Policy
 from fedsyn.registry import contract_class
-from fedsyn.runs.holders import _real_holder
+from fedsyn.runs.holders import _real_holder, own_columns
+from fedsyn.runs.prepare import split_tables
+from fedsyn.table.data.encoded import EncodedTable
 from fedsyn.table.schema import Schema
-from fedsyn.wire.refusals import NOT_READY, refusal_of
 
 pytest.importorskip("tenseal")
 
@@ -62,88 +65,35 @@ def node_with(folder: Path, rows: str, partition: int | str | None, **more: Any)
     return node | ({} if partition is None else {"partition-id": partition}) | more
 
 
-def codes_of(node: dict[str, Any], config: RunConfig | None = None) -> list[list[int]]:
-    return _real_holder(config or deployed(), node, {}).codes.tolist()
-
-
-# What a node reads ---------------------------------------------------------------------------------------------------
-
-
-def test_a_node_reads_its_own_columns_and_has_none_of_the_others(tmp_path: Path) -> None:
-    assert codes_of(node_with(tmp_path, "floor,age\n2,20\n0,89\n", 0)) == [[0, -1, 2], [3, -1, 0]]
-    (tmp_path / "other").mkdir()
-    assert codes_of(node_with(tmp_path / "other", "smokes\nyes\nno\n", "1")) == [[-1, 1, -1], [-1, 0, -1]]
-
-
-def test_a_node_with_more_columns_reads_no_more_of_them(tmp_path: Path) -> None:
-    """Neither a column that is another holder's, whatever stands in it, nor one that the schema does not have."""
-    rows = f"age,smokes,floor,name\n20,{SECRET},2,{SECRET}\n"
-    assert codes_of(node_with(tmp_path, rows, 0)) == [[0, -1, 2]]
-
-
 def test_a_node_takes_no_part_in_a_deployment_with_split_columns(tmp_path: Path) -> None:
     """A deviating server could open what is multiplied under encryption, so such runs are simulations."""
     answer = join(node_with(tmp_path, "smokes\nyes\nno\nyes\n", 1), deployed(), schema=HASH)
     assert answer["ok"] is False and "is not valid for this node's fedsyn" in answer["sentence"]
 
 
-def test_values_outside_the_schema_and_missing_ones_get_codes_as_ever(tmp_path: Path) -> None:
-    node = node_with(tmp_path, "age,floor\n300,1\n-5,0\n", 0)
-    assert codes_of(node) == [[3, -1, 1], [0, -1, 0]]
-    schema = SCHEMA.replace("categories: ['no', 'yes']", "categories: ['no', 'yes'], other: true")
-    (tmp_path / "one").mkdir()
-    node = node_with(tmp_path / "one", "smokes\nyes\nmaybe\nno\n", 1)
-    Path(node["schema"]).write_text(schema, encoding="utf-8")
-    assert [row[1] for row in codes_of(node)] == [1, 2, 0]
+def test_a_node_reads_no_columns_of_its_own(tmp_path: Path) -> None:
+    """A row that it left out would put later ones beside other people's: past the configuration's check, too."""
+    for rows in ("floor,age\n2,20\nattic,30\n", "age,smokes,floor\n20,yes,1\n"):
+        with pytest.raises(NodeError, match="columns split over holders"):
+            _real_holder(deployed(), node_with(tmp_path, rows, 0), {})
+    policy = Policy.__new__(Policy)
+    policy.node = PolicyNode.model_construct()
+    with pytest.raises(NodeError, match="columns split over holders"):
+        policy.check_configuration(deployed())
 
 
-def test_without_split_columns_a_node_still_needs_all_of_them(tmp_path: Path) -> None:
+def test_a_row_that_one_column_leaves_out_leaves_every_holder_of_a_simulation(tmp_path: Path) -> None:
+    """Rows lie side by side: they are those of one table, encoded once."""
+    (tmp_path / "schema.yaml").write_text(SCHEMA.replace("'2']", "'2'], other: false"), encoding="utf-8")
+    (tmp_path / "rows.csv").write_text("age,smokes,floor\n20,yes,2\n20,no,attic\n?,no,1\n89,no,0\n", encoding="utf-8")
     document = deployed().to_dict()
-    del document["federation"]["columns"]
-    del document["runtime"]
-    whole = as_deployed(document)
-    node = node_with(tmp_path, "smokes\nyes\n", 1, **{"config-sha256": whole.sha256})
-    with pytest.raises(NotReady) as unready:
-        codes_of(node, whole)
-    assert "lacks" in str(unready.value.__cause__)
-    (tmp_path / "rows.csv").write_text("age,smokes,floor\n20,yes,1\n", encoding="utf-8")
-    assert codes_of(node, whole) == [[0, 1, 1]]
-
-
-@pytest.mark.parametrize(
-    ("partition", "rows", "told"),
-    [
-        (None, "floor,age\n2,20\n", "has a list for each partition: this node needs its own 'partition-id'"),
-        (2, "floor,age\n2,20\n", "gives this node no columns: its partition-id is beyond the last list"),
-        (1, "floor,age\n2,20\n", "its schema, cannot be used"),
-        (0, f"age,{SECRET}\n20,1\n", "its schema, cannot be used"),
-        (0, "", "its schema, cannot be used"),
-        ("first", "floor,age\n2,20\n", "partition-id must be a whole number"),
-    ],
-)
-def test_a_node_that_is_set_up_wrongly_says_so_in_one_sentence(
-    tmp_path: Path, partition: Any, rows: str, told: str
-) -> None:
-    with pytest.raises(FedsynError) as error:
-        codes_of(node_with(tmp_path, rows, partition))
-    message = str(error.value)
-    assert told in message and str(tmp_path) not in message
-    assert "\n" not in message and SECRET not in message
-    if isinstance(error.value, NotReady):  # of which a server hears less, and the node's own log says more
-        assert refusal_of(error.value) == NOT_READY
-        assert SECRET not in str(error.value.__cause__)
-
-
-def test_a_holder_of_some_columns_may_have_no_rows(tmp_path: Path) -> None:
-    assert codes_of(node_with(tmp_path, "age,floor\n", 0)) == []
-
-
-def test_a_node_whose_schema_lacks_its_column_says_so(tmp_path: Path) -> None:
-    """A pinned configuration and a schema that do not belong together."""
-    node = node_with(tmp_path, "floor,age\n2,20\n", 0)
-    Path(node["schema"]).write_text(SCHEMA.replace("floor:", "storey:"), encoding="utf-8")
-    with pytest.raises(NodeError, match="a column that its schema does not have"):
-        codes_of(node)
+    document["data"] |= {"source": str(tmp_path / "rows.csv"), "schema": str(tmp_path / "schema.yaml")}
+    document["runtime"] = {"engine": "inprocess"}
+    config = parse_config(document)
+    tables = split_tables(config)
+    table = EncodedTable.of_arrays(tables.train, [0, len(tables.train)], tables.schema.domain)
+    parts = [own_columns(config, table, holder).tolist() for holder in (0, 1)]
+    assert parts == [[[0, -1, 2], [3, -1, 0]], [[-1, 1, -1], [-1, 0, -1]]]
 
 
 def test_the_columns_are_part_of_what_a_holder_agrees_to() -> None:

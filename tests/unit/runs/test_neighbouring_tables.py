@@ -71,7 +71,7 @@ def test_a_row_changes_the_codes_of_no_other(what: str, tmp_path: Path) -> None:
     codes = []
     for side in ("with", "without"):
         data = PAIRS[what](tmp_path / side, side == "with")
-        codes.append(load_rows(str(data), str(tmp_path / "schema.yaml"), None, None, None).codes)
+        codes.append(load_rows(str(data), str(tmp_path / "schema.yaml"), None, None).codes)
     more, fewer = (sorted(map(tuple, each.tolist())) for each in codes)
     assert len(more) - len(fewer) in (0, 1)
     for row in fewer:

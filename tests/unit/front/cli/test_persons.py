@@ -138,7 +138,7 @@ def test_a_holder_hears_it_before_its_node_is_online(
     schema = Schema.draft(visits()).approve("ward", "age", frame=visits())
     schema.save(tmp_path / "schema.yaml")
     with caplog.at_level(logging.WARNING, logger="fedsyn"):
-        load_rows(str(path), str(tmp_path / "schema.yaml"), None, None, None)
+        load_rows(str(path), str(tmp_path / "schema.yaml"), None, None)
     (line,) = [record.getMessage() for record in caplog.records]
     assert re.match(r"'nhs_no': [\d,]+ different values in [\d,]+ rows, up to 7 each; if they are persons: ", line)
 

@@ -93,9 +93,7 @@ def test_a_column_is_read_under_another_name(tmp_path: Path, suffix: str) -> Non
     assert encode_file(path, SCHEMA, swapped)[:, 1].tolist() == [SCHEMA.columns["ward"].code_of("x", frozenset())] * 3  # type: ignore[union-attr]
     schema = tmp_path / "schema.yaml"
     SCHEMA.save(schema)
-    assert (
-        load_rows(str(path), str(schema), None, None, None, rename=(("Age", "age"),)).codes.tolist() == codes.tolist()
-    )
+    assert load_rows(str(path), str(schema), None, None, rename=(("Age", "age"),)).codes.tolist() == codes.tolist()
 
 
 def test_below_a_title_names_are_found_by_what_they_become(tmp_path: Path) -> None:
