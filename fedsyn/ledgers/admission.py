@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fedsyn.errors import NodeError
+from fedsyn.errors import NodeError, NoRoom
 from fedsyn.ledgers.limits import (
     CHOICE,
     PATIENCE,
@@ -99,7 +99,7 @@ def require_admissible(lines: NodeLines, run: str, facts: LedgerRun, limits: Lif
     Or that is not the one which the ledger knows by its name.
 
     Raises:
-        BudgetExceeded: if it asks for more than is left; the message names what would fit.
+        NoRoom: if it asks for more than is left; the message names what would fit.
         NodeError: if the ledger cannot add it up, or knows another run of this name.
     """
     if run in lines.runs:
@@ -117,12 +117,13 @@ def require_admissible(lines: NodeLines, run: str, facts: LedgerRun, limits: Lif
     require_budget(
         per_run is None or affordable(facts.announced, rho_of(per_run, facts.kind)),
         lambda: refusal(f"limit for one run is {per_run}, and"),
+        NoRoom,
     )
     # The others are compared in the filter of the ledger, with all runs so far and those under way.
     require_filter(facts.kind, lines.kind, limits)
     for each in forecasts(lines, facts, limits, now):
         spent = f"{each.limit.name} is {each.limit.budget}; spent: epsilon = {each.spent:.4g}{each.under_way};"
-        require_budget(each.fits, partial(refusal, spent))
+        require_budget(each.fits, partial(refusal, spent), NoRoom)
 
 
 def _fitting(lines: NodeLines, facts: LedgerRun, limits: LifetimeLimits, now: float) -> str:

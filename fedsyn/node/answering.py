@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError
+from fedsyn.errors import FedsynError, NodeError, ProtocolError
 from fedsyn.ledgers.node_ledger import NodeLedger, RunAccount
 from fedsyn.ledgers.node_lines import LedgerRun
 from fedsyn.node.approvals import Approvals
@@ -44,7 +44,7 @@ from fedsyn.protocol.finding import FOUND
 from fedsyn.runs.holders import client_of, holder_of
 from fedsyn.wire.envelope import ENVELOPE, from_json
 from fedsyn.wire.holder import Holder
-from fedsyn.wire.refusals import Kind, Refusal, answer_of, refusal_of
+from fedsyn.wire.refusals import Refusal, answer_of, refusal_of
 
 #: Charges of one run: many small ones would cost no budget to speak of, and disk and time of every later request.
 MOST_CHARGES = 25_000
@@ -175,11 +175,7 @@ class Answering:
 
         It was not asked yet, or something could not be written.
         """
-        if isinstance(error, BudgetExceeded):  # of the ledger for life: it speaks of budgets, never of a row
-            _log.warning("run '%s' was refused: %s", facts.get("run"), error)
-            refusal = Refusal(Kind.BUDGET, str(error))
-        else:
-            refusal = refusal_of(error)
+        refusal = refusal_of(error)
         try:
             self.audit.write(event="refused", **facts, why=str(refusal))
         except FedsynError as full:

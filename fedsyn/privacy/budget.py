@@ -80,7 +80,7 @@ def affordable(cost: float, budget: float, room: float = ROUNDING_ROOM) -> bool:
     return cost <= budget * (1.0 + room)
 
 
-def require_budget(fits: bool, sentence: Callable[[], str]) -> None:
+def require_budget(fits: bool, sentence: Callable[[], str], error: type[BudgetExceeded] = BudgetExceeded) -> None:
     """Refuses what no budget is left for.
 
     A run's ledger, a holder's and a party's ledger for life, and a client that checks a request before it looks at a
@@ -89,12 +89,13 @@ def require_budget(fits: bool, sentence: Callable[[], str]) -> None:
     Args:
         fits: whether the budget covers it.
         sentence: returns what was asked for and what is left; called only for a refusal.
+        error: says who may read that.
 
     Raises:
         BudgetExceeded: it does not fit.
     """
     if not fits:
-        raise BudgetExceeded(f"{sentence()}; nothing was released")
+        raise error(f"{sentence()}; nothing was released")
 
 
 # ----------------------------------------------------------------------------- cost of one release, and back

@@ -4,9 +4,10 @@ A node says why it does not answer, a server why a reply is missing, a run why i
 which travels, is kept and is shown in one form. Nothing is decided by the words of a sentence.
 
 **What a node tells is a release.** `refusal_of` is the only way from an error to a refusal that leaves a node. It lets
-out the sentences of errors that speak of a request, of the holder's configuration or of public numbers. Of every other
-error it lets out that the node is not ready, in the same words: a table that is gone, that lacks a column or that is no
-table at all are one thing to a server, and neither a class nor a text tells it of a value. No kind depends on a row.
+out the sentences of errors that speak of a request, of the holder's configuration, of its limits and what it charged,
+or of public numbers. Of every other error it lets out that the node is not ready, in the same words: a table that is
+gone, that lacks a column or that is no table at all are one thing to a server, and neither a class nor a text tells it
+of a value. No kind depends on a row.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fedsyn.errors import (
     ConfigError,
     LedgerDamaged,
     NodeError,
+    NoRoom,
     ProtocolError,
     Unable,
     WaitsForHolder,
@@ -124,12 +126,14 @@ def refusal_of(error: Exception) -> Refusal:
             return Refusal(Kind.APPROVAL, str(error))
         case ProtocolError():
             return Refusal(Kind.PROTOCOL, str(error))
-        case BudgetExceeded():  # its own text names the holder's limits
-            return Refusal(Kind.BUDGET, _OVER_BUDGET)
     log_failure(_log, "fedsyn: this node could not answer", error)
     match error:
         case NodeError():
             return Refusal(Kind.POLICY, str(error))
+        case NoRoom():
+            return Refusal(Kind.BUDGET, str(error))
+        case BudgetExceeded():  # its own text is one of the account's inner workings
+            return Refusal(Kind.BUDGET, _OVER_BUDGET)
         case Unable():
             return Refusal(Kind.BUSY, error.told)
         case MemoryError():

@@ -27,6 +27,7 @@ from fedsyn.privacy import (
 )
 from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.privacy.statement import ADJACENCY, UNIT
+from fedsyn.wire.refusals import refusal_of
 from support.lifetime_ledgers import ONE, facts, noted_at_first, share
 
 FOUR = PrivacyBudget(4.0, 1e-6)
@@ -102,9 +103,13 @@ def test_a_lifetime_of_one_takes_a_run_of_one_and_refuses_the_second(
     before = ours.path.read_bytes()
     with pytest.raises(BudgetExceeded) as caught:
         ours.account("second", facts(kind))
-    assert str(caught.value) == (
-        "the holder's limit for life is epsilon = 1 at delta = 1e-06; spent: epsilon = 1; this run asks for "
-        "epsilon = 1 at delta = 1e-06; nothing was released"
+    assert (
+        refusal_of(caught.value).sentence
+        == str(caught.value)
+        == (
+            "the holder's limit for life is epsilon = 1 at delta = 1e-06; spent: epsilon = 1; this run asks for "
+            "epsilon = 1 at delta = 1e-06; nothing was released"
+        )
     )
     assert ours.path.read_bytes() == before
     with pytest.raises(BudgetExceeded):
@@ -210,8 +215,9 @@ def test_two_runs_at_once_in_two_processes_cannot_overrun(book: Callable[..., No
 def test_a_run_charges_no_more_than_it_announced(book: Callable[..., NodeLedger]) -> None:
     account = book().account("first", facts())
     account.charge(share(0.6))
-    with pytest.raises(BudgetExceeded, match=r"costs rho = .* more than is left of what its run announced"):
+    with pytest.raises(BudgetExceeded, match=r"costs rho = .* more than is left of what its run announced") as over:
         account.charge(share(0.5))
+    assert "rho" not in refusal_of(over.value).sentence
     with pytest.raises(BudgetExceeded, match="may charge no such thing"):
         account.charge(Release("select", 1, EXPONENTIAL, epsilon=0.001))
     account.charge(share(0.4))

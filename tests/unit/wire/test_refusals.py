@@ -16,6 +16,7 @@ from fedsyn.errors import (
     DataError,
     LedgerDamaged,
     NodeError,
+    NoRoom,
     NotReady,
     ProtocolError,
     SchemaError,
@@ -55,14 +56,19 @@ def test_an_error_leaves_a_node_as_a_kind_alone(error: Exception, kind: Kind, ca
     with caplog.at_level(logging.DEBUG):
         refusal = refusal_of(error)
     assert refusal.kind is kind and "4711" not in json.dumps(refusal.scalars)
-    assert caplog.records or kind is Kind.BUDGET, "its holder reads nothing of it"
+    assert caplog.records, "its holder reads nothing of it"
     assert refusal.sentence == INVALID or kind is not Kind.CONFIGURATION
     assert refusal == NOT_READY or kind is not Kind.UNREADY
 
 
 @pytest.mark.parametrize(
     ("made", "kind"),
-    [(NodeError, Kind.POLICY), (WaitsForHolder, Kind.APPROVAL), (ProtocolError, Kind.PROTOCOL)],
+    [
+        (NodeError, Kind.POLICY),
+        (WaitsForHolder, Kind.APPROVAL),
+        (ProtocolError, Kind.PROTOCOL),
+        (NoRoom, Kind.BUDGET),
+    ],
 )
 def test_a_sentence_about_the_request_or_the_holders_policy_is_told(made: type[Exception], kind: Kind) -> None:
     assert refusal_of(made("set privacy.unit: client")) == Refusal(kind, "set privacy.unit: client")
