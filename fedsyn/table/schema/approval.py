@@ -16,7 +16,7 @@ from fedsyn.lazy import pd
 from fedsyn.output import counted
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, ColumnBase, IdentifierColumn
-from fedsyn.table.schema.encoding import numbers_alone
+from fedsyn.table.schema.encoding import Encoder
 from fedsyn.table.schema.frames import require_text_names
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile
@@ -111,9 +111,16 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
 
 def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
     everything = type(column).model_validate({**column.model_dump(), "missing": True, "unlisted": True})
-    numbers, unread = numbers_alone(everything, series, schema.missing_text)
+    encoder = Encoder({"x": everything}, schema.missing_text, np.int64, keep=("x",))
+    block = encoder.block(series.to_frame("x"))
+    numbers, rows = block.own.numbers["x"], np.bincount(block.codes[:, 0], minlength=everything.size)
     known = numbers[~np.isnan(numbers)]
-    others = _others(len(series) - len(known) - unread, unread)
+    # Values with a code of their own: those among the numbers, and words beside them.
+    own = [(column.bound(column.edges[code]), rows[code]) for code in np.flatnonzero(column.atom_bins)]
+    absent, *beside, _ = rows[len(everything.edges) - 1 :]
+    own += zip(everything.sides[1:-1], beside, strict=True)
+    others = "".join(f"; {int(count):,} hold {written(value)}" for value, count in own if count)
+    others += _others(int(absent), encoder.unplaced["x"])
     if not len(known):
         return Finding(shown=f"no value{others}")
     finite = np.sort(known[np.isfinite(known)])

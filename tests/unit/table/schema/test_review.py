@@ -257,6 +257,11 @@ def test_the_holder_sees_the_rows() -> None:
     found = findings(Schema.loads(TEXT), rows().assign(age=[*map(str, range(20, 118)), "", "x"]))
     said = "from 20 to 117, half of them up to 69; 1 missing; 1 row with something else"
     assert found["age"].shown == said
+    shares = TEXT.replace("upper: 110", "upper: 110\n    atoms: [0]\n    censored: [<5]\n    missing_codes: [-9]")
+    ages = ["0"] * 60 + [*map(str, range(20, 50))] + ["<5"] * 4 + ["-9"] * 3 + ["", "x", "y"]
+    found = findings(Schema.loads(shares), rows().assign(age=ages))
+    said = "from 0 to 49, half of them up to 0; 60 hold 0; 3 hold -9; 4 hold <5; 1 missing; 2 rows with something else"
+    assert found["age"].shown == said
     assert found["ward"].shown == "south 57, north 40, west 3; 1 held by fewer than 10 rows"
 
 
