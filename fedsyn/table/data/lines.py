@@ -7,8 +7,9 @@ What a line holds depends on that line alone, whatever stands in the others:
 - A line with more cells is left out and counted, unless those beyond the names are empty.
 - A quotation mark at the start of a cell must be closed before a separator or the end of a line. Where it is not, or
   where the cells up to there are not as many as the names, the line that opens it is left out and counted, and reading
-  goes on with the next line. (A mark that happens to be closed some lines below, with as many cells as there are names,
-  makes one row of those lines, as in every CSV file.)
+  goes on with the next line. So it does where a mark happens to be closed some lines below and each of those lines is
+  a row by itself. (Where they are not, as one has a separator too many, or where two short rows could be a text with a
+  comma, they make one row, as in every CSV file.)
 
 Arrow parses what is well-formed. What it cannot parse is mended or taken out line by line before.
 """
@@ -29,6 +30,9 @@ from fedsyn.lazy import pa, pacsv
 _CHUNK = 1 << 21
 # Lines of one cell. A quotation mark is not looked for beyond them.
 _MOST_LINES = 1000
+# Separators that stand where rows have them by no chance, in lines that a quotation mark joins. A text with one comma
+# in a line is common; one whose every line has as many as the rows have, and four in all, is not.
+_NO_CHANCE = 4
 # Characters at the end whose lines can be told.
 _TAIL = 1 << 16
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -87,12 +91,21 @@ def _record(text: str, at: int, separator: str, width: int | None, whole: bool) 
     if cells is None and end == len(text) and not whole and lines <= _MOST_LINES:
         return None
     if lines > 1 or (lines == 1 and text[end - 1] not in "\r\n"):
-        unlike = width is not None and cells is not None and len(cells) != width
-        cells = None if lines > _MOST_LINES or unlike else cells
+        unlike = cells is not None and width not in (None, len(cells))
+        rows = width is not None and _are_rows(text[at:end], separator, width)
+        cells = None if lines > _MOST_LINES or unlike or rows else cells
     if cells is None:
         first = _LINE_END.search(text, at)
         end = first.end() if first else len(text)
     return cells, end
+
+
+def _are_rows(text: str, separator: str, width: int) -> bool:
+    """Returns whether lines that a quotation mark joins are rows each."""
+    lines = _LINE_END.split(text)
+    lines = lines if lines[-1] else lines[:-1]
+    between = [line.count(separator) for line in lines]
+    return sum(between[1:]) >= _NO_CHANCE and set(between) == {width - 1}
 
 
 def _line_ends(text: str, start: int, end: int) -> int:

@@ -53,6 +53,23 @@ def test_a_quotation_mark_that_is_not_closed_costs_its_own_line_only(
     assert read('a,b,c\n7,"x,9\n1,2,3\n4,5\ny",5,6\n') == ([("1", "2", "3"), ("4", "5", ""), ('y"', "5", "6")], 1, 2)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
+def test_a_mark_that_another_row_closes_swallows_no_rows(chunk: int, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours: without the line that has the first mark, and with it, the other rows are the same."""
+    monkeypatch.setattr(lines, "_CHUNK", chunk)
+    for width, below in ((5, 1), (3, 2), (2, 4)):
+        cells = ["x"] * (width - 1)
+        rows = [(str(number), *cells) for number in range(below - 1)] + [("8", *cells[1:], '5"')]
+        text = [",".join(map(str, range(width))), ",".join(("7", *cells[1:], '"6')), *map(",".join, rows)]
+        assert read(end.join(text), width) == read(end.join(text) + end, width) == (rows, 1, 2)
+        assert read(end.join([text[0], *text[2:]]), width) == (rows, 0, None)
+    # Texts of several lines, with commas of their own.
+    for cell in ("pain, in the leg\nsince May, or June", "one\ntwo\nthree\nfour\nfive\nsix", "a,b,c,d\ne"):
+        assert read(f'a,b,c\n1,2,"{cell}"\n', 3) == ([("1", "2", cell)], 0, None)
+        assert read(f'a,b,c\n"{cell}",2,3\n', 3) == ([(cell, "2", "3")], 0, None)
+
+
 def test_a_mark_is_not_looked_for_without_end() -> None:
     far = 'a,b,c\n1,2,"3' + "\nx" * 1001 + '"\n'
     rows, broken, _ = read(far)
