@@ -27,7 +27,7 @@ import numpy as np
 from fedsyn.lazy import pa, pacsv
 
 # Characters that are read at a time. Changes no result.
-_CHUNK = 1 << 21
+_CHUNK = 1 << 20
 # Lines of one cell. A quotation mark is not looked for beyond them.
 _MOST_LINES = 1000
 # Separators that stand where rows have them by no chance, in lines that a quotation mark joins. A text with one comma
@@ -283,9 +283,10 @@ class RowReader:
         if first:
             text = separator * (self._width - 1) + "\n" + text
         names = list(map(str, range(self._width)))
+        content = text.encode("utf-8", "replace")
         table = pacsv.read_csv(
-            io.BytesIO(text.encode("utf-8", "replace")),
-            pacsv.ReadOptions(use_threads=False, block_size=4 * len(text) + 1, column_names=names),
+            pa.BufferReader(content),
+            pacsv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=names),
             pacsv.ParseOptions(
                 delimiter=separator,
                 newlines_in_values=True,

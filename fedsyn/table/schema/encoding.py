@@ -154,7 +154,7 @@ class Encoder:
         self.left_out = 0
         self.unplaced: dict[str, int] = dict.fromkeys(columns, 0)
         self.clipped: dict[str, int] = dict.fromkeys(self.numeric, 0)
-        self._known: dict[str, dict[str, tuple[int, bool]]] = {name: {} for name in columns}
+        self._known: dict[str, dict[str, int]] = {name: {} for name in columns}
         # The different texts of each open column of categories, numbered as they come.
         self._words: dict[str, dict[str, int]] = {
             name: {} for name, column in columns.items() if name in keep and isinstance(column, CategoricalColumn)
@@ -199,20 +199,21 @@ class Encoder:
         Counts the rows that the column cannot place.
         """
         known = self._known[name]
-        codes, unlisted = [], np.zeros(len(values) + 1, dtype=bool)
+        # Twice each code, and one more where the value is not listed; last that of a missing value.
+        placed = np.empty(len(values) + 1, dtype=np.int32)
+        placed[-1] = 2 * column.code_of(None, self.missing_text) + (not column.missing)
         for at, value in enumerate(values):
-            placed = known.get(value) if type(value) is str else None
-            if placed is None:
+            found = known.get(value) if type(value) is str else None
+            if found is None:
                 code = column.code_of(value, self.missing_text)
                 missing = is_missing(value, self.missing_text) and column.missing
-                placed = code, not missing and code == column.unplaced and not column.lists(value)
+                found = 2 * code + (not missing and code == column.unplaced and not column.lists(value))
                 if type(value) is str and len(known) < _REMEMBERED:
-                    known[value] = placed
-            codes.append(placed[0])
-            unlisted[at] = placed[1]
-        unlisted[-1] = not column.missing
-        self.unplaced[name] += int(unlisted[places].sum())
-        return np.asarray([*codes, column.code_of(None, self.missing_text)], dtype=np.int32)[places]
+                    known[value] = found
+            placed[at] = found
+        rows = placed[places]
+        self.unplaced[name] += int((rows & 1).sum())
+        return rows >> 1
 
     def _word_places(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> npt.NDArray[np.int32]:
         """Returns the number of each value's text, (m + 1,).
