@@ -20,7 +20,7 @@ import sys
 import threading
 import traceback
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -62,6 +62,19 @@ def counted(count: int, what: str, several: str | None = None) -> str:
     ('1 row', '1,200 rows', '2 people')
     """
     return f"{count:,} {what if count == 1 else several or what + 's'}"
+
+
+def first_of(names: Sequence[str], most: int, mark: str = ",") -> str:
+    """Returns the first names, and how many more there are.
+
+    One more is named, as its name is as short.
+
+    >>> first_of(["a", "b", "c"], 2), first_of(["a", "b", "c", "d"], 2), first_of(["a", "b", "c"], 1, ";")
+    ('a, b, c', 'a, b and 2 more', 'a; and 2 more')
+    """
+    if len(names) <= most + 1:
+        return f"{mark} ".join(names)
+    return f"{f'{mark} '.join(names[:most])}{mark * (mark != ',')} and {len(names) - most:,} more"
 
 
 def _is_odd(letter: str) -> bool:

@@ -2,6 +2,7 @@
 
     FEDSYN_DATA=FOLDER python experiments/drafted_bins/run.py [--side tuning] [--rows 500 1500] [--tables NAME ...]
                                                               [--keep FILE] [--check]
+    FEDSYN_DATA=FOLDER python experiments/drafted_bins/run.py --constants --tables shoppers compas star98 randhie
 
 Both schemas have the bounds of a draft. Rows are drawn from the model as values, and counted in cells that are the same
 for both: 32 equal bins of each column, and its real quintiles. Printed are ratios of errors, draft to 32. Runs in FILE,
@@ -32,12 +33,19 @@ from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
 from fedsyn.runs.engines import run
 from fedsyn.runs.synthesis import decoding
-from fedsyn.table.schema import BinnedColumn, Schema
+from fedsyn.table.schema import BinnedColumn, Schema, drafted_bins, drafted_values
 from fedsyn.table.schema.columns import column_dict
 from fedsyn.table.schema.drafted_bins import DELTA, EPSILON, FINEST, resolved
 
 #: Most columns of a table that is looked at, rows that are drawn, and generated families with values of their own.
 MOST_COLUMNS, DRAWN, MADE = 40, 20_000, ("labs", "panel", "export")
+#: Constants of the draft, and half and twice of each: the share that an atom keeps, the chance of a step by chance, and
+#: the share of rows that the noise of the fewest bins moves.
+CONSTANTS = (
+    (drafted_values, "KEPT_SHARE", (0.025, 0.1)),
+    (drafted_values, "_CHANCE", (1e-5, 1e-1)),
+    (drafted_bins, "_TENTH", (0.1, 0.4)),
+)
 Codes = npt.NDArray[np.int64]
 Errors = dict[str, float]
 
@@ -133,7 +141,10 @@ _DRAFTED = ("lower", "upper", "bins", "atoms", "values", "multiple_of")
 
 def as_drafted(fine: Schema, rows: pd.DataFrame) -> Schema:
     """The schema with the bins that `fedsyn init` proposes for these rows, in place of 32."""
-    drafted = resolved(fine.columns, rows, fine.missing_text).items()
+    columns = {
+        n: c.model_copy(update={"atoms": ()}) if isinstance(c, BinnedColumn) else c for n, c in fine.columns.items()
+    }
+    drafted = resolved(columns, rows, fine.missing_text).items()
     settings = {name: {key: column_dict(column).get(key) for key in _DRAFTED} for name, column in drafted}
     return fine.edited(**settings)
 
@@ -146,6 +157,42 @@ def ratios(name: str, counts: list[int]) -> Iterator[tuple[int, Errors]]:
         rows = table[:count]
         before, after = (outcome(rows, schema, fine) for schema in (fine, as_drafted(fine, rows)))
         yield count, {what: after[what] / before[what] for what in before}
+
+
+def with_other_constants(name: str, counts: list[int]) -> Iterator[tuple[str, Errors | None]]:
+    """Constants, and the errors of a draft with one of them over those of the draft; None where they draft the same."""
+    table = frame(name)
+    fine = Schema.draft(table[:DRAWN], bins=FINEST).approve(public="an experiment")
+    for count in sorted({min(count, len(table)) for count in counts}):
+        rows = table[:count]
+        usual = as_drafted(fine, rows)
+        before = outcome(rows, usual, fine)
+        for module, constant, values in CONSTANTS:
+            known = getattr(module, constant)
+            for value in values:
+                setattr(module, constant, value)
+                other = as_drafted(fine, rows)
+                setattr(module, constant, known)
+                after = None if other == usual else outcome(rows, other, fine)
+                yield f"{constant} {value:g}", after and {what: after[what] / before[what] for what in before}
+
+
+def say_constants(names: list[str], counts: list[int]) -> None:
+    """Prints a line for each constant: drafts that differ, and geometric means of their errors over the draft's."""
+    found: dict[str, list[Errors | None]] = {}
+    for name in names:
+        for constant, own in with_other_constants(name, counts):
+            found.setdefault(constant, []).append(own)
+            print(f"{name:20} {constant:16} " + (", ".join(f"{w} {r:.2f}" for w, r in own.items()) if own else "same"))
+    print(
+        "| constant | drafts that differ | columns | columns in quintiles | pairs in quintiles |\n|---|---|---|---|---|"
+    )
+    for constant, every in found.items():
+        some = [own for own in every if own is not None]
+        cells = [constant, f"{len(some)} of {len(every)}"]
+        for what in ("columns", "columns in quintiles", "pairs in quintiles"):
+            cells.append(f"{np.exp(np.mean([np.log(own[what]) for own in some])):.2f}" if some else "-")
+        print(f"| {' | '.join(cells)} |")
 
 
 def chosen(side: str) -> list[str]:
@@ -180,7 +227,11 @@ def main() -> int:
     parser.add_argument("--tables", nargs="*", default=[])
     parser.add_argument("--keep", type=Path, help="file of JSON lines")
     parser.add_argument("--check", action="store_true", help="compare with expected.yaml, which is of the judging side")
+    parser.add_argument("--constants", action="store_true", help="compare the draft with its constants' neighbours")
     options = parser.parse_args()
+    if options.constants:
+        say_constants(options.tables or chosen(options.side), options.rows)
+        return 0
     kept: dict[str, list[tuple[int, Errors]]] = {}
     if options.keep and options.keep.is_file():
         kept = dict(json.loads(line) for line in options.keep.read_text(encoding="utf-8").splitlines())

@@ -80,6 +80,15 @@ def of_unlisted(names: Sequence[str], numbers: Collection[str], ordered: Sequenc
     return f"a schema that {' and '.join(parts)}"
 
 
+def percents(share: float) -> str:
+    """Returns a share in whole per cents, or under 1%.
+
+    >>> percents(0.004), percents(0.125), percents(0.0)
+    ('under 1%', '12%', '0%')
+    """
+    return "under 1%" if 0.0 < share < 0.005 else f"{share:.0%}"
+
+
 def sentence(text: str) -> str:
     """Returns a clause as a sentence.
 

@@ -138,6 +138,8 @@ class ClientUnit(Unit):
 
 
 ROW = Unit()
+#: What a promise for one row does not cover.
+NOT_ONE_PERSON = "not for one person, who may have several"
 
 
 def unit_from_dict(state: Mapping[str, Any]) -> Unit:
@@ -162,7 +164,7 @@ def not_persons(ledger: Mapping[str, Any]) -> str:
     They are empty where no column is of persons, or a client is the unit. They rest on the schema, which is public, and
     on no row.
     """
-    return "for one row, not for one person, who may have several" if ledger.get("persons") else ""
+    return NOT_ONE_PERSON if ledger.get("persons") else ""
 
 
 @lru_cache(maxsize=256)  # clients of a simulation that share a process enter the same ones

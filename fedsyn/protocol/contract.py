@@ -19,6 +19,7 @@ from fedsyn.config import RunConfig, parse_options
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.inference.capacity import require_room
+from fedsyn.output import first_of
 from fedsyn.privacy import (
     Ledger,
     PrivacyBudget,
@@ -478,7 +479,7 @@ def check_open(config: RunConfig, schema: Schema) -> None:
     if not schema.open:
         return
     names = list(schema.open)
-    what = f"data.schema: '{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    what = "data.schema: " + first_of([f"'{name}'" for name in names], 1)
     what += " have private values, which are found by noisy sums of all clients' counts"
     if not config.aggregation.capabilities.finds_bins:
         allowed = ", ".join(one.name for one in CAPABILITIES.values() if one.finds_bins)

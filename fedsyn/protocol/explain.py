@@ -18,6 +18,7 @@ from fedsyn.output import counted, plain
 from fedsyn.privacy import PrivacyStatement, sigma_for_rho
 from fedsyn.privacy.against import against, in_words, left, times_of
 from fedsyn.privacy.release import Shares
+from fedsyn.privacy.unit import NOT_ONE_PERSON
 from fedsyn.protocol.client import Join, RowTotal, Sizes, TableClient
 from fedsyn.protocol.common import Evaluate, beside
 from fedsyn.protocol.contract import Contract
@@ -25,7 +26,6 @@ from fedsyn.protocol.finding import Close, steps_of
 from fedsyn.protocol.plan import Step
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.approval import person_columns
-from fedsyn.table.schema.vocabulary import FOR_ONE_ROW
 from fedsyn.wire.requests import Request
 
 #: Kind of a request -> what it means for a data holder.
@@ -169,7 +169,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     sampler = "seeded: a simulation, not private" if config.runtime.seed is not None else "the operating system's"
     statement = contract.filled(sampler).titled()
     if schema is not None and config.privacy.unit == "row" and (persons := person_columns(schema)):
-        statement["Unit"] += f"; {FOR_ONE_ROW} ({', '.join(persons)})"
+        statement["Unit"] += f"; {NOT_ONE_PERSON} ({', '.join(persons)})"
     # Requests that come before the mechanism's own: joining, row counts, what an open schema leaves to be found.
     first: list[type[Request]] = [Join]
     if config.privacy.client_sizes == "private":

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedsyn.errors import DataError
+from fedsyn.output import first_of
 from fedsyn.wire.refusals import Refusal
 
 
@@ -47,8 +48,7 @@ def few(missing: Sequence[Missing], most: int = 5) -> str:
 
     Beyond `most` of them it only counts.
     """
-    more = f"; and {len(missing) - most} more" if len(missing) > most else ""
-    return "; ".join(map(str, missing[:most])) + more
+    return first_of([*map(str, missing)], most, ";")
 
 
 @dataclass

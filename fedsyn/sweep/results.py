@@ -24,6 +24,7 @@ from fedsyn.evaluation.real.metrics import all_metrics, is_quality
 from fedsyn.evaluation.report.tables import Table, plus_minus
 from fedsyn.files import write_text
 from fedsyn.output import cell as guarded
+from fedsyn.output import counted, first_of
 
 SWEEP_FILE = "sweep.json"  # in the sweep's folder: the sweep as given, and its cells
 CELL_FILE = "cell.json"  # in a cell's run directory, written last: how the cell ended
@@ -393,10 +394,7 @@ class Failure:
 
         Of many cells only the first ones are named.
         """
-        named = ", ".join(self.cells[:_NAMED_CELLS])
-        more = len(self.cells) - _NAMED_CELLS
-        count = "1 cell" if len(self.cells) == 1 else f"{len(self.cells)} cells"
-        return f"{count}: {named}" + (f" and {more} more" if more > 0 else "")
+        return f"{counted(len(self.cells), 'cell')}: {first_of(self.cells, _NAMED_CELLS)}"
 
 
 def failures(results: Results) -> list[Failure]:

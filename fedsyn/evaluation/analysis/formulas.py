@@ -21,6 +21,7 @@ import numpy.typing as npt
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.evaluation.analysis.estimators import NEEDED, Estimator, Linear, Logit, Means, estimator_of
 from fedsyn.evaluation.analysis.tables import SyntheticTables
+from fedsyn.output import first_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,7 +180,7 @@ class Regression(Question):
         # Terms, none of which may hold the outcome or be constant.
         self.outcome = self._columns(left.variables)
         if both := self.outcome & self._columns(right.variables):
-            raise ConfigError(f"formula '{formula}': {_some(sorted(both))} is on both sides")
+            raise ConfigError(f"formula '{formula}': {first_of(sorted(both), 20)} is on both sides")
         for term, where in right.term_slices.items():
             if where.start == where.stop:
                 raise DataError(f"'{self._shown(str(term))}' has one value in all tables: leave it out")
@@ -382,12 +383,7 @@ def _rare(columns: Sequence[str], frames: Sequence[pd.DataFrame], compared: Coll
 
 
 def _unknown(word: str, columns: Sequence[str]) -> str:
-    return f"'{word}' is not a column{nearest(word, columns)}; columns: {_some(columns)}"
-
-
-def _some(names: Sequence[str], most: int = 20) -> str:
-    """Names for a message, at most `most`."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return f"'{word}' is not a column{nearest(word, columns)}; columns: {first_of(columns, 20)}"
 
 
 # The rest ------------------------------------------------------------------------------------------------------------
@@ -427,7 +423,7 @@ def _require_rank(X: Floats, names: Sequence[str]) -> None:
     constant = [name for name, column in zip(names, X.T, strict=True) if column.min() == column.max()]
     empty = [name for name, column in zip(names, X.T, strict=True) if not column.any()]
     if empty or len(constant) > 1:
-        names = _some(empty or constant[1:], 3)
+        names = first_of(empty or constant[1:], 3)
         raise DataError(f"no row tells anything of {names}: leave it out or merge values")
     scale = np.abs(X).max(axis=0)
     if np.linalg.matrix_rank((X / scale).T @ (X / scale), hermitian=True) < X.shape[1]:

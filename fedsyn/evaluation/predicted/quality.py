@@ -25,7 +25,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted.effects import Effects, Released, Scenario, SketchError, Source
 from fedsyn.evaluation.predicted.links import MOMENT_DOUBT, SeenLinks, SeenMoments, seen_links, seen_moments
 from fedsyn.evaluation.predicted.unlisted import UnlistedShare, clauses, percent, unlisted_shares
-from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, sentence
+from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, percents, sentence
 from fedsyn.evaluation.verdict import LOST, Judged, Verdict, few, folded, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.notebook import Bar, View
@@ -157,9 +157,9 @@ class PredictedQuality(Evaluation):
         for one in self.columns:
             (name,), other = one.columns, self.other.get(one.columns[0], 0.0)
             losses = [
-                ("rows", one.value / 2.0, f"{one.value / 2.0:.0%} of the rows would have to change, as predicted")
+                ("rows", one.value / 2.0, f"{percents(one.value / 2.0)} of the rows would have to change, as predicted")
             ]
-            losses.append(("other", other, f"{other:.0%} of its rows are 'other', an unlisted value"))
+            losses.append(("other", other, f"{percents(other)} of its rows are 'other', an unlisted value"))
             if share := unlisted.get(name):
                 losses.append(("other", share, f"about {percent(share)} of its rows are not listed"))
             losses += self.moments[name].losses(doubt) if name in self.moments else []

@@ -24,7 +24,7 @@ from fedsyn.errors import DataError
 from fedsyn.evaluation.inputs import sample_rows
 from fedsyn.evaluation.real.attack import Attack, membership
 from fedsyn.evaluation.real.prediction import Prediction, prediction
-from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence
+from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, percents, sentence
 from fedsyn.evaluation.scores import (
     Codes,
     Floats,
@@ -98,10 +98,12 @@ class ColumnScore:
 
     def judged(self) -> Judged:
         """Returns what became of the column, by the worst of its losses."""
-        losses = [("rows", self.moved, f"{self.moved:.0%} of the rows would have to change")]
-        losses.append(("other", self.other, f"{self.other:.0%} of the real rows are 'other', an unlisted value"))
+        losses = [("rows", self.moved, f"{percents(self.moved)} of the rows would have to change")]
+        losses.append(("other", self.other, f"{percents(self.other)} of the real rows are 'other', an unlisted value"))
         if self.unlisted:
-            words = f"{self.unlisted:.0%} of the real rows hold values of '{self.name}' that the schema does not list"
+            words = (
+                f"{percents(self.unlisted)} of the real rows hold values of '{self.name}' that the schema does not list"
+            )
             losses.append(("other", self.unlisted, words))
         if self.moments is not None:
             losses += _of_moments(*self.moments, self.plain)

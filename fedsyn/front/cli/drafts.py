@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -68,7 +69,9 @@ def sentences(draft: Draft, rows: int) -> list[str]:
     read = f"{counted(rows, 'row')} {'was' if rows == 1 else 'were'} read."
     lines = [f"{read}{carried(guesses, rows)}"] if rows else []
     if apart:
-        lines.append(f"Left out of the synthetic table: {', '.join(apart)}; --keep NAME keeps one of them.")
+        name = apart[0] if len(apart) == 1 else "NAME"
+        keeps = "keeps it" if len(apart) == 1 else "keeps one of them"
+        lines.append(f"Left out of the synthetic table: {', '.join(apart)}; --keep {shlex.quote(name)} {keeps}.")
     for name, (values, held) in folded.items():
         folds = "is not listed and becomes" if values == 1 else "are not listed and become"
         lines.append(f"{name}: {counted(values, 'value')}, in {counted(held, 'row')} together, {folds} 'other'.")
@@ -80,12 +83,13 @@ def sentences(draft: Draft, rows: int) -> list[str]:
         )
     lines += [f"{name}: {hint}." for name, hints in draft.schema.hints.items() for hint in hints]
     for one in holding:
-        breaks = f"Without it {100 * one.breaks:.1f}% would break it."
-        lines.append(f"Holds in all rows ({one.rows:,}): {one.rule.text}. {breaks} {one.better}".strip())
-    if holding:
-        lines.append(
-            "What holds by its meaning can be a constraint: the draft has it as a comment, `schema review` asks."
+        breaks = f"{100 * one.breaks:.1f}% would break it if its columns were independent."
+        known = (
+            f"{counted(one.rows, 'row')} in which no side is missing" if one.rows < rows else counted(one.rows, "row")
         )
+        lines.append(f"Holds in all {known}: {one.rule.text}. {breaks} {one.better}".strip())
+    if holding:
+        lines.append("State those that must hold in every row: `fedsyn schema review` asks about each.")
     return lines
 
 
@@ -100,20 +104,22 @@ def carried(guesses: Mapping[str, Guess], rows: int) -> str:
         return ""
     weakest = weakest_shown(PrivacyBudget(EPSILON, DELTA).mu ** 2 * share, pairs, rows, CHANCE)
     few, last = int(np.count_nonzero(weakest <= LEAST_LINK)), weakest[-1]
-    link = "every link" if last > 1 else f"every link weaker than a Cramér's V of {max(0.01, last):.2f}"
-    sentence = f" At epsilon {EPSILON:g}, noise hides {link} where all {pairs:,} pairs of columns are looked at"
-    if pairs == 1:
-        sentence = f" At epsilon {EPSILON:g}, noise hides {link} of its pair of columns"
-    return sentence + (
-        f", and than {LEAST_LINK:g} where a workload has {few:,}." if 0 < few < pairs and last <= 1 else "."
-    )
+    link = "every link" if last > 1 else f"links weaker than a Cramér's V of {max(0.01, last):.2f}"
+    where = "of its pair of columns" if pairs == 1 else f"if all {pairs:,} pairs of columns are measured"
+    sentence = f" At epsilon {EPSILON:g}, noise hides {link} {where}"
+    if 0 < few < pairs and last <= 1:
+        sentence += f"; with a workload of {counted(few, 'pair')}, those weaker than {LEAST_LINK:g}"
+    return f"{sentence}."
 
 
 def _why(guess: Guess) -> str:
     if isinstance(guess.column, BinnedColumn):
         atoms = guess.column.atoms
         round_ = "round " if isinstance(guess.column.bins, tuple) else ""
-        bins = counted(guess.column.size - len(guess.column.sides) - len(atoms), f"{round_}bin")
+        count = guess.column.size - len(guess.column.sides) - len(atoms)
+        bins = f"{count} values, no others" if guess.column.values else counted(count, f"{round_}bin")
+        step = getattr(guess.column, "multiple_of", None) or 1
+        bins = f"multiples of {step:,.15g}; {bins}" if step != 1 else bins
         return f"{guess.why}; {bins}{f'; {_shown(atoms)} by itself' if atoms else ''}"
     if guess.folded[0]:
         return f"{guess.why}; {counted(guess.folded[0], 'value')} in 'other'"

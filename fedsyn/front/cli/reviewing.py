@@ -157,12 +157,12 @@ def _ask_about_persons(file: Path, rows: pd.DataFrame | None) -> None:
 
 def say_not_stated(file: Path, text: str) -> None:
     """Says which proposed constraints are not stated, and what to do."""
-    sentences = not_stated(proposed_lines(text))
-    for sentence in sentences:
+    proposed = proposed_lines(text)
+    for sentence in not_stated(proposed):
         say(wrapped(plain(sentence)))
-    if sentences:
-        say(wrapped("State each that holds by its meaning: answer its question in a terminal, or name it:"))
-        say(f"  fedsyn schema review {shlex.quote(str(file))} --state RULE")
+    if proposed:
+        say(wrapped("State those that must hold in every row, for example:"))
+        say(f"  fedsyn schema review {shlex.quote(str(file))} --state {shlex.quote(plain(proposed[0].rule))}")
 
 
 def _edited(text: str, name: str, where: str) -> str:

@@ -192,7 +192,8 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.runs.directory import read_facts, read_rounds, synthetic_file
     from fedsyn.runs.report import holders_of, load_evaluations, run_alarms
     from fedsyn.table.schema import Schema
-    from fedsyn.table.schema.approval import people
+    from fedsyn.table.schema.approval import person_columns
+    from fedsyn.table.schema.vocabulary import ONE_ROW_EACH
 
     ledger = read_facts(folder / "ledger.json")
     _say("synthetic table", str(synthetic_file(folder)))
@@ -200,8 +201,8 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     if ledger["private"]:
         persons = f"; {words}" if (words := not_persons(ledger)) else ""
         _say("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, for {unit}{persons}")
-        for clause in people(Schema.load(folder / "schema.yaml")) if persons else ():
-            _say("persons", clause, "yellow")
+        for name in person_columns(Schema.load(folder / "schema.yaml")) if persons else ():
+            _say("persons", f"'{name}' says which person a row is of; {ONE_ROW_EACH}", "yellow")
     else:
         reasons = "; ".join(ledger["not_private_because"])
         _say("privacy", f"do not release this table ({reasons})", "yellow")

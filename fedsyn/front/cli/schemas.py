@@ -181,13 +181,14 @@ def _together(files: Sequence[str], options: dict[str, Any], common: bool) -> tu
     """
     import pandas as pd
 
-    from fedsyn.table.data.alike import other_orders, require_same_columns, shared_columns
+    from fedsyn.table.data.alike import other_orders, require_renamed, require_same_columns, shared_columns
     from fedsyn.table.data.sources import Cells, source_cells
 
     parts = [source_cells(file, options) for file in files]
+    columns = {file: list(map(str, part.frame.columns)) for file, part in zip(files, parts, strict=True)}
+    require_renamed(columns, options.get("rename", {}))
     if len(parts) == 1:
         return parts[0], {}
-    columns = {file: list(map(str, part.frame.columns)) for file, part in zip(files, parts, strict=True)}
     names = shared_columns(columns)
     if not common or not names:
         require_same_columns(columns)
@@ -270,7 +271,9 @@ def review_command(
     state: Annotated[
         list[str] | None,
         typer.Option(
-            "--state", metavar="RULE", help="State a proposed constraint; 'all' for every one; may be repeated."
+            "--state",
+            metavar="RULE",
+            help="State a proposed constraint, as 'hired <= left' or '{zero: [claims, paid]}'; 'all' states every one.",
         ),
     ] = None,
     maps: Annotated[
@@ -372,7 +375,7 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
     """
     import pandas as pd
 
-    from fedsyn.table.data.alike import require_schema_columns
+    from fedsyn.table.data.alike import require_renamed, require_schema_columns
     from fedsyn.table.data.sources import source_cells
     from fedsyn.table.schema.approval import findings
     from fedsyn.table.schema.holdings import holdings_of
@@ -380,7 +383,9 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
     if not data:
         return None
     frames = {file: source_cells(file, options, list(schema.columns), list(schema.aside)).frame for file in data}
-    require_schema_columns({file: list(frame.columns) for file, frame in frames.items()}, schema)
+    columns = {file: list(map(str, frame.columns)) for file, frame in frames.items()}
+    require_renamed(columns, options.get("rename", {}))
+    require_schema_columns(columns, schema)
     known = {
         file: frame[[name for name in schema.every_column if name in frame.columns]] for file, frame in frames.items()
     }

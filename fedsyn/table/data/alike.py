@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedsyn import yamlio
-from fedsyn.errors import DataError
+from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.lazy import pq
+from fedsyn.output import first_of
 from fedsyn.table.data.layout import layout_of
 from fedsyn.table.data.opening import is_parquet, source_of
 from fedsyn.table.data.options import FileOptions
@@ -36,6 +37,25 @@ def column_names(path: Path, options: FileOptions, columns: Sequence[str]) -> li
         if is_parquet(path):
             return options.renamed(pq.read_schema(source_of(path, options)).names)
         return layout_of(path, options, columns).header
+
+
+def require_renamed(names: Mapping[str, Sequence[str]], rename: Mapping[str, str]) -> None:
+    """Refuses a renaming that no file has a column for.
+
+    Args:
+        names: file -> its columns, renamed.
+        rename: name in a file -> name in the schema.
+
+    Raises:
+        ConfigError: a new name stands in no file, so none has the old one.
+    """
+    every = [*dict.fromkeys(name for own in names.values() for name in own)]
+    for old, new in rename.items():
+        if new not in every:
+            files = f"{first_of([*names], 3)} {'has' if len(names) == 1 else 'have'}"
+            raise ConfigError(
+                f"--rename {old}={new}: {files} no column '{old}'{nearest(old, every)}; columns: {first_of(every, 20)}"
+            )
 
 
 def shared_columns(names: Mapping[str, Sequence[str]]) -> list[str]:
@@ -152,5 +172,4 @@ def _either(ways: Sequence[str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(f"'{name}'" for name in names[:_LISTED]) + more
+    return first_of([f"'{name}'" for name in names], _LISTED)

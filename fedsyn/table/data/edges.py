@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from fedsyn.output import counted
+from fedsyn.output import counted, first_of
 from fedsyn.table.schema.values import parse_number
 from fedsyn.table.schema.vocabulary import known_words, plainly_written, word_lists
 
@@ -222,9 +222,7 @@ def numbered(numbers: Sequence[int]) -> str:
 
 def heading(numbers: Sequence[int], names: Sequence[str]) -> str:
     """Returns a sentence on what was taken for names."""
-    shown = [name for name in names if name.strip()]
-    more = f" and {len(shown) - _SHOWN:,} more" if len(shown) > _SHOWN else ""
-    said = f"{', '.join(' '.join(name.split()) for name in shown[:_SHOWN])}{more}"
+    said = first_of([" ".join(name.split()) for name in names if name.strip()], _SHOWN)
     if not numbers:
         return f"no line names the columns: {said}"
     together = "together name" if len(numbers) > 1 else "names"

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 from fedsyn.errors import DataError, nearest
 from fedsyn.lazy import pa
+from fedsyn.output import first_of
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.schema.values import parse_number, written
 from fedsyn.version import installing
@@ -82,8 +83,7 @@ def read_sheet(path: Path, source: Path | BinaryIO, options: FileOptions) -> She
     others = [f"'{name}'" for name in names if name != chosen]
     notes = []
     if options.sheet is None and others:
-        shown = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
-        notes.append(f"the sheet '{chosen}' (--sheet NAME reads another: {shown})")
+        notes.append(f"the sheet '{chosen}' (--sheet NAME reads another: {first_of(others, _NAMED)})")
     rows = [(number, cells) for number, cells in rows if number > (options.skip_rows or 0)]
     if hidden:
         notes.append(_note_on_hidden(hidden, rows, 1 if options.header is None else options.header))

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.lazy import pd
-from fedsyn.output import counted
+from fedsyn.output import counted, first_of
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, ColumnBase, IdentifierColumn
 from fedsyn.table.schema.encoding import Encoder
@@ -101,9 +101,8 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
     rows = np.bincount(codes[is_listed], weights=profile.counts[is_listed], minlength=column.size)
     listed = column.listed_codes
     rare = tuple(column.values[code] for code in listed if 0 < rows[code] < few)
-    often = sorted(listed, key=lambda code: -rows[code])[:_SHOWN]
-    shown = ", ".join(f"{written(column.values[code])} {int(rows[code]):,}" for code in often)
-    shown += f", and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    often = sorted(listed, key=lambda code: -rows[code])
+    shown = first_of([f"{written(column.values[code])} {int(rows[code]):,}" for code in often], _SHOWN)
     shown += f"; {len(rare)} held by fewer than {few} rows" if rare else ""
     shown += _others(profile.missing, int(profile.counts[~is_listed].sum()))
     return Finding(rare, values=tuple(texts), shown=shown)
@@ -251,7 +250,11 @@ def not_approved(left: Mapping[str, Sequence[str]]) -> str:
 
 def standing(hints: Mapping[str, Sequence[str]], names: Collection[str]) -> list[str]:
     """Returns sentences with the hints on columns approved as they stand."""
-    return [f"{name} is approved as it stands; {hint}" for name in names for hint in hints.get(name, ())]
+    return [
+        f"{name} is approved as it stands. {hint[:1].upper()}{hint[1:]}"
+        for name in names
+        for hint in hints.get(name, ())
+    ]
 
 
 def not_stated(proposed: Collection[Any]) -> list[str]:
@@ -260,11 +263,7 @@ def not_stated(proposed: Collection[Any]) -> list[str]:
     Args:
         proposed: of `remarks.Proposed`.
     """
-    return [
-        f"not stated, so it may fail in the synthetic table: {one.rule} (it holds in {one.rows} rows of yours; "
-        f"{one.breaks}% would break it if its columns were independent)"
-        for one in proposed
-    ]
+    return [f"not stated, so it may fail in the synthetic table: {one.rule} (it {one.seen})" for one in proposed]
 
 
 _WORDS = {
@@ -277,6 +276,7 @@ _WORDS = {
     "multiple_of": "what its values are multiples of",
     "missing_codes": "its codes for missing values",
     "censored": "its limits",
+    "notation": "how its values are written",
     "unlisted": "that rows hold words among its numbers",
     "missing": "whether values are missing",
 }

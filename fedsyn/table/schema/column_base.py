@@ -22,6 +22,27 @@ Value = StrictBool | StrictInt | StrictFloat | StrictStr
 #: Keys that describe a column without deciding how it is encoded: they are not part of a schema's hash.
 REMARKS = ("drafted", "approved", "public", "stored")
 
+#: Keys that say how a column's cells are written: what a draft puts there it read from them.
+NOTATION = frozenset(
+    [
+        "thousands",
+        "mark",
+        "prefix",
+        "suffix",
+        "minus",
+        "plus",
+        "leading_zero",
+        "places",
+        "least_places",
+        "digits",
+        "exponent",
+        "format",
+        "step",
+        "zone",
+        "width",
+        "stored",
+    ]
+)
 
 #: Words for codes that stand for no value of a column.
 MISSING, UNLISTED = "missing", "not listed"

@@ -409,4 +409,6 @@ def column_dict(column: Any) -> dict[str, Any]:
             for key in ("bins", "atoms", "values"):
                 if isinstance(data.get(key), list):
                     data[key] = [int(edge) for edge in data[key]]
+        if float(step := data.get("multiple_of", 0.5)).is_integer():
+            data["multiple_of"] = int(step)
     return {**data, **remarks}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,11 +21,19 @@ from fedsyn.lazy import pa, pd
 from fedsyn.output import counted
 from fedsyn.table.schema import vocabulary
 from fedsyn.table.schema.binned import LARGEST_INTEGER, MOMENTS, NUMBERS, BinnedColumn, NumericColumn
-from fedsyn.table.schema.column_base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
+from fedsyn.table.schema.column_base import (
+    NOTATION,
+    AsideColumn,
+    ColumnBase,
+    DropColumn,
+    IdentifierColumn,
+    Reading,
+    TextColumn,
+)
 from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn
 from fedsyn.table.schema.draft_request import checked_names
 from fedsyn.table.schema.drafted_bins import FINEST, resolved
-from fedsyn.table.schema.drafted_values import counted_numbers, far_codes
+from fedsyn.table.schema.drafted_values import counted_numbers, far_codes, hints_on_numbers
 from fedsyn.table.schema.ordered import (
     DateColumn,
     DatetimeColumn,
@@ -66,7 +73,7 @@ class Guess:
         column: as the schema has it, with `drafted`.
         values: number of different values.
         missing: share of the rows without one.
-        why: of the guess, in words, without a value of a row.
+        why: of the guess, in words; a value that it names is one that many rows hold.
         folded: (values, rows) that become the category "other".
         rare: number of listed categories that fewer than `FEW_ROWS` rows hold.
         missing_values: words of a fixed list that were taken for missing values.
@@ -166,9 +173,10 @@ def text_guess(profile: Profile, options: GuessOptions, stored: str | None) -> G
     if among is not None:
         return among
     if not options.keep and vocabulary.nearly_unique(profile):
-        mostly = mostly_numbers(profile.tried.to_pylist())
-        guess = set_aside(profile, IdentifierColumn, vocabulary.shown_share(profile), stored, measured=mostly)
-        return replace(guess, hints=guess.hints or vocabulary.text_hints(profile, listed=False))
+        hints = vocabulary.text_hints(profile, listed=False)
+        measured = bool(hints) or mostly_numbers(profile.tried.to_pylist())
+        guess = set_aside(profile, IdentifierColumn, vocabulary.shown_share(profile), stored, measured=measured)
+        return replace(guess, hints=guess.hints or hints)
     guess = proposed(profile, CategoricalColumn, Reading({}, "text"), options, keys)
     return replace(guess, hints=vocabulary.text_hints(profile))
 
@@ -181,18 +189,18 @@ def _among_words(profile: Profile, options: GuessOptions, keys: dict[str, Any]) 
     Words that many rows hold are listed. Others are not, and have a code for what the column does not list. None unless
     the rest is read, and is four of five different texts or more.
     """
-    rows = dict(zip(profile.texts.to_pylist(), profile.counts.tolist(), strict=True))
-    for digits in (False, True):  # a word is no number; or, beside dates, has no digit
-        words = {
-            text: n for text, n in rows.items() if not (re.search(r"\d", text) if digits else mostly_numbers([text]))
-        }
+    for words in vocabulary.odd_texts(profile):
         if not 0 < len(words) <= min(_MOST_CLASSES, profile.values // 5):
             continue
         guess = _more_than_text(profile.without(words), options, keys)
         if guess is None or not isinstance(guess.column, BinnedColumn):
             continue
+        unread = {text: rows for text, rows in words.items() if guess.column.parse(text, frozenset()) is None}
+        if unread != words:  # the column reads some of them
+            again = _more_than_text(profile.without(unread), options, keys)
+            guess, words = (again, unread) if again and type(again.column) is type(guess.column) else (guess, words)
         often = sorted(text for text, count in words.items() if count >= vocabulary.FEW_ROWS)
-        limits = [text for text in often if vocabulary.is_limit(text)]
+        limits = [text for text in often if vocabulary.limit_in(text)]
         found = {"missing_codes": tuple(w for w in often if w not in limits), "censored": tuple(limits)}
         found = {key: listed for key, listed in found.items() if listed}
         left, held = len(words) - len(often), sum(count for count in words.values() if count < vocabulary.FEW_ROWS)
@@ -200,15 +208,13 @@ def _among_words(profile: Profile, options: GuessOptions, keys: dict[str, Any]) 
             update={**found, "missing": profile.missing > 0, "unlisted": left > 0}
             | {"drafted": (*guess.column.drafted, *found, *(("unlisted",) if left else ()))}
         )
-        hint = f"{counted(left, 'word')} in {counted(held, 'row')} {'is' if left == 1 else 'are'} no number or date"
-        hints = (
-            (f"{hint}, too rare to be listed: a code of its own counts such cells, and no table has them",)
-            if left
-            else ()
+        what = "cannot be read as the others are; the run counts such cells together and writes none of them"
+        hints = (f"{counted(held, 'cell')} {what}",) if left else ()
+        parts = [(limits, "censored"), ([text for text in often if text not in limits], "missing_codes")]
+        shares = (
+            vocabulary.of_rows(key, texts, sum(words[text] for text in texts), profile.rows) for texts, key in parts
         )
-        parts = [counted(len(limits), "limit")] if limits else []
-        parts += [counted(len(often) - len(limits), "code") + " for missing"] if len(often) > len(limits) else []
-        why = "; ".join([guess.why, *parts])
+        why = "; ".join([guess.why, *filter(None, shares)])
         return replace(guess, column=column, why=why, hints=hints, missing=profile.missing / max(1, profile.rows))
     return None
 
@@ -235,7 +241,8 @@ def _with_codes(series: pd.Series, guess: Guess, options: GuessOptions) -> Guess
     words = [int(column.bound(code)) if numeric else column.texts(np.array([code]))[0] for code in codes]
     update = {"missing_codes": (*column.missing_codes, *words), "missing": column.missing}
     update["drafted"] = (*(mark for mark in rest.column.drafted if mark != "missing_codes"), "missing_codes")
-    why = f"{rest.why}; {counted(len(codes), 'code')} for missing"
+    held = int(counts[np.isin(numbers, codes)].sum())
+    why = f"{rest.why}; {vocabulary.of_rows('missing_codes', words, held, len(series))}"
     return replace(guess, column=rest.column.model_copy(update=update), why=why)
 
 
@@ -525,9 +532,13 @@ def draft_columns(
         options = GuessOptions(bins or FINEST, is_label, is_label or name in keep, decimal, stored=not text)
         guesses[name] = _guess(frame.iloc[:, j].rename(name), options)
     guesses |= _in_thousands(guesses, frame, options)
+    for name, guess in guesses.items():
+        if NOTATION & guess.column.model_dump(exclude_defaults=True).keys():
+            marks = (*guess.column.drafted, "notation")
+            guesses[name] = replace(guess, column=guess.column.model_copy(update={"drafted": marks}))
     words = MISSING_TEXT.union(*(guess.missing_values for guess in guesses.values()))
     for name, column in resolved({n: guess.column for n, guess in guesses.items()}, frame, words, bins).items():
-        hints = _hints_on_numbers(column, frame[name], words) if isinstance(column, BinnedColumn) else ()
+        hints = hints_on_numbers(column, frame[name], words) if isinstance(column, BinnedColumn) else ()
         guesses[name] = replace(guesses[name], column=column, hints=(*guesses[name].hints, *hints))
     quantities = (DecimalColumn, NumericColumn)
     bounds = {n: (g.column.lower, g.column.upper) for n, g in guesses.items() if isinstance(g.column, quantities)}
@@ -587,14 +598,3 @@ def _plain_guess(series: pd.Series, options: GuessOptions) -> Guess:
     if modelled and (hint := _of_persons(series, guess)):
         return replace(guess, hints=(*guess.hints, hint))
     return guess
-
-
-def _hints_on_numbers(column: BinnedColumn, series: pd.Series, missing: frozenset[str]) -> tuple[str, ...]:
-    """Returns hints on a column of numbers."""
-    if column.scale[0] != NUMBERS:
-        return ()
-    numbers, counts = counted_numbers(column, series, missing)
-    values = [float(column.bound(number)) for number in numbers.tolist()] if len(numbers) else []
-    hint = vocabulary.sentinel(values, counts) if values else None
-    hint = hint or (vocabulary.codes_apart(values, counts) if values and not column.values else None)
-    return (hint,) if hint else ()

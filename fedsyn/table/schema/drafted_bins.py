@@ -37,6 +37,7 @@ from fedsyn.table.schema.column_base import AsideColumn, ColumnBase
 from fedsyn.table.schema.drafted_values import (
     KEPT_SPREAD,
     Counts,
+    beside_limits,
     between_atoms,
     counted_numbers,
     in_steps,
@@ -108,6 +109,7 @@ def _resolved(
     few_error = inf if few is None else _exact_error(few, numbers, counts, noise)
     unstepped, column = column, in_steps(column, numbers)
     numbers = numbers * float(unstepped.scale[1] / column.scale[1])
+    column = beside_limits(column, numbers)
     finest = _in_months(column, 0.0)[0] if bins is None and written_in_months(column) else column.cut(bins or FINEST)
     atoms = spikes(finest, numbers, counts, rows, noise)
     while True:

@@ -7,8 +7,8 @@ so; a value that fewer than `FEW_ROWS` rows hold is never listed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from math import log
+from collections.abc import Collection, Sequence
+from math import inf, isfinite, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from fedsyn.domain import Floats
 from fedsyn.lazy import pd
-from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.encoding import numbers_alone
 from fedsyn.table.schema.formats import plain
 from fedsyn.table.schema.ordered import DateColumn, TemporalColumn, WrittenNumber
-from fedsyn.table.schema.vocabulary import FEW_ROWS
+from fedsyn.table.schema.vocabulary import ENOUGH, FEW_ROWS, codes_apart, limit_in, sentinel
 
 #: A table keeps the share of a value if it is off by no more than this: half of what is called lost
 #: (`fedsyn.evaluation.verdict.LOST`; a test holds the two together). A value whose bin would smear more of it over its
@@ -33,6 +33,8 @@ _CHANCE = 1e-3
 # Shares of the rows that codes for missing values hold together, at least, and how many there may be on one side.
 _OFTEN, _MOST_CODES = 0.01, 5
 
+# The first days of 1990 and 2050, as Excel counts days.
+_EXCEL = 32_874, 54_789
 _MONTH = 365.2425 / 12  # days
 
 Counts = npt.NDArray[np.int64]
@@ -88,6 +90,29 @@ def in_steps(column: BinnedColumn, numbers: Floats) -> BinnedColumn:
         size, ends = step, (ends[0], np.floor(high / step) * step)
     bounds = {"lower": column.bound(float(ends[0])), "upper": column.bound(float(ends[1]))}
     return _with(column, multiple_of=size, **bounds)
+
+
+def beside_limits(column: BinnedColumn, numbers: Floats) -> BinnedColumn:
+    """Returns the column without empty room beyond its limits.
+
+    A row below <0.5 has that word. Of several limits (<0.5 and <1) the outermost counts, as numbers lie between them;
+    where a number lies beyond that, too, the bounds stay.
+
+    Args:
+        column: as drafted, with its steps.
+        numbers: (k,) different ones, ascending.
+    """
+    ends: dict[str, list[float]] = {"<": [], ">": []}
+    for sign, text in filter(None, map(limit_in, column.censored)):
+        written = isinstance(column, WrittenNumber)
+        value = column.value_of(text, frozenset()) if written else column.parse(text)  # type: ignore[attr-defined]
+        if value is not None and isfinite(value):
+            ends[sign].append(column.number(value) if written else value)
+    low, high = min(ends["<"], default=-inf), max(ends[">"], default=inf)
+    low, high = (np.ceil(low), np.floor(high)) if column.whole else (low, high)
+    bounds = {"lower": column.bound(low)} if column.span[0] < low <= numbers[0] else {}
+    bounds |= {"upper": column.bound(high)} if numbers[-1] <= high < column.span[1] else {}
+    return _with(column, **bounds) if bounds else column
 
 
 def listed(column: BinnedColumn, numbers: Floats, counts: Counts) -> BinnedColumn | None:
@@ -171,6 +196,40 @@ def far_codes(numbers: Floats, counts: Counts, known: Collection[float]) -> list
                 codes += some.tolist()
                 break
     return codes
+
+
+def hints_on_numbers(column: BinnedColumn, series: pd.Series, missing: frozenset[str]) -> tuple[str, ...]:
+    """Returns hints on a column of numbers; of several the first."""
+    numbers, counts = counted_numbers(column, series, missing)
+    if column.scale[0] != NUMBERS or not len(numbers):
+        return ()
+    values = [float(column.bound(number)) for number in numbers.tolist()]
+    hint = sentinel(values, counts) or days_of_excel(column, values)
+    hint = hint or (codes_apart(values, counts) if not column.values else None)
+    return (hint,) if hint else ()
+
+
+def days_of_excel(column: BinnedColumn, values: Sequence[float]) -> str | None:
+    """Returns a hint on numbers that may be Excel's days.
+
+    None for other numbers. They lie between the first days of 1990 and 2050, where a quantity stays only if its largest
+    number is less than 1.7 times its smallest. Their last digits are those of days: of k numbers about a fifth are
+    multiples of 5, and of amounts that people round more; more than four standard deviations above that are not days.
+    There are as many different numbers as show it (`ENOUGH`).
+
+    Args:
+        column: as drafted.
+        values: different numbers.
+    """
+    k, rounded = len(values), sum(value % 5 == 0 for value in values)
+    within = all(value.is_integer() and _EXCEL[0] <= value <= _EXCEL[1] for value in values)
+    if k < ENOUGH or not within or rounded > k / 5 + 4.0 * sqrt(k * 0.16):
+        return None
+    ends = (str(np.datetime64("1899-12-30") + int(float(bound))) for bound in (column.lower, column.upper))
+    return (
+        f"dates, counted in days as Excel does ({' to '.join(ends)})? Save them as dates, such as 2024-01-31, and "
+        "draft again; in an Excel file kind: date reads them as they are"
+    )
 
 
 def _with(column: BinnedColumn, **keys: Any) -> BinnedColumn:

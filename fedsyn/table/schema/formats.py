@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsyn.lazy import pc
+from fedsyn.lazy import pc, pd
 
 if TYPE_CHECKING:
     from fedsyn.table.schema.profile import Profile
@@ -194,6 +194,18 @@ def has_offset(written: str | None, text: str) -> bool:
     if written is not None:
         return "%z" in plain(written)
     return re.search(r"(Z|[T ]\d.*[+-]\d\d(:?\d\d)?)$", text.strip()) is not None
+
+
+def moment(value: Any) -> Any:
+    """Returns a Timestamp for a date or a datetime.
+
+    None for a missing value. Text and other values stay as they are.
+    """
+    if value is None:
+        return None
+    if isinstance(value, pd.Period):
+        return value.start_time
+    return pd.Timestamp(value) if isinstance(value, dt.date | np.datetime64) else value
 
 
 def since_epoch(moments: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ notched box plot) and two digits leave open.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from fedsyn.domain import Floats, Integers
 from fedsyn.lazy import pd
-from fedsyn.output import counted
+from fedsyn.output import counted, first_of
 from fedsyn.table.schema.approval import Repeats, identifiers, people_counted
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
@@ -311,7 +311,8 @@ def _words(counts: Mapping[str, Integers]) -> str:
             return ""
     order = list(counts)
     named = sorted(([*tables] for tables, _ in groups), key=lambda tables: order.index(tables[0]))
-    return f"no word in common between {' and '.join(map(_few, named))}"
+    groups_ = [f"({first_of(tables, _NAMED)})" if len(tables) > 1 else tables[0] for tables in named]
+    return f"no word in common between {', '.join(groups_[:-1])} and {groups_[-1]}"
 
 
 def _scales(numbers: Mapping[str, Floats], *, is_number: bool) -> str:
@@ -335,12 +336,14 @@ def _scales(numbers: Mapping[str, Floats], *, is_number: bool) -> str:
     top, bottom = float(np.median(own)), float(np.median(others))
     if not is_number or not (top > 0 < bottom or top < 0 > bottom):
         way = "above" if high else "below"
-        return f"three quarters of the rows of {_few(named)} lie {way} three quarters of the others'"
+        return f"three quarters of the rows of {first_of(named, _NAMED)} lie {way} three quarters of the others'"
     ratio = top / bottom
     unit = _unit(ratio, _spread(own) + _spread(others))
     rest = [table for table in known if table not in named]
     whose = f"that of {rest[0]}" if len(rest) == 1 else "the others'"
-    return f"the median of {_few(named)} is {_two_digits(ratio)} times {whose}{f' ({unit}?)' if unit else ''}"
+    return (
+        f"the median of {first_of(named, _NAMED)} is {_two_digits(ratio)} times {whose}{f' ({unit}?)' if unit else ''}"
+    )
 
 
 def _spread(values: Floats) -> float:
@@ -358,9 +361,3 @@ def _unit(ratio: float, spread: float) -> str:
 
 def _two_digits(ratio: float) -> str:
     return f"{float(f'{ratio:.2g}'):,g}"
-
-
-def _few(tables: Sequence[str]) -> str:
-    if len(tables) <= _NAMED:
-        return ", ".join(tables)
-    return f"{', '.join(tables[:_NAMED])} and {len(tables) - _NAMED} more"

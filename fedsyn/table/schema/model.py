@@ -20,7 +20,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.notebook import Shown, View
-from fedsyn.output import plain
+from fedsyn.output import first_of, plain
 from fedsyn.table.schema.approval import How, approved_columns, findings, not_approved, not_stated, standing
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase
@@ -458,9 +458,8 @@ class Schema(BaseModel, Shown):
         present = [str(name) for name in names]
         absent = [name for name in self.columns if name not in present]
         if absent:
-            hints = ", ".join(f"'{name}'{nearest(name, present)}" for name in absent[:10])
-            more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
-            raise DataError(f"{where} lacks columns of the schema: {hints}{more}")
+            hints = first_of([f"'{name}'{nearest(name, present)}" for name in absent], 10)
+            raise DataError(f"{where} lacks columns of the schema: {hints}")
         doubled = [name for name in self.columns if present.count(name) > 1]
         if doubled:
             raise DataError(f"{where} has more than one column named '{doubled[0]}'")

@@ -13,6 +13,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -133,16 +134,24 @@ class WrittenNumber(BinnedColumn):
 
     def of_plain(self, numbers: Floats) -> Floats | None:
         # The nearest step; an integer column keeps what lies between two integers in the bin of the lower one.
-        exact = self.decimals == 0 and self._steps == 1
-        return numbers if exact else np.rint(numbers * 10.0**self.decimals / self._steps)
+        if self.decimals == 0 and self._steps == 1:
+            return numbers
+        steps = numbers * 10.0**self.decimals / self._steps
+        return np.where(np.isin(numbers, self._coded), steps, np.rint(steps))
+
+    @cached_property
+    def _coded(self) -> list[float]:
+        """Codes for missing values as numbers, which no step rounds."""
+        return [number for word in self.missing_codes if (number := self.value_of(word, frozenset())) is not None]
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
-        numbers, bad = numbers_of(self._parsed(value, missing_text) for value in values)
+        numbers, bad = numbers_of(self.value_of(value, missing_text) for value in values)
         plain = self.of_plain(numbers)
         assert plain is not None
         return plain, bad
 
-    def _parsed(self, value: Any, missing_text: frozenset[str]) -> float | None:
+    def value_of(self, value: Any, missing_text: frozenset[str]) -> float | None:
+        """Returns a cell's number; NaN where missing, None for other text."""
         if not isinstance(value, str):
             return parse_number(value)
         text = value.strip()
@@ -414,7 +423,7 @@ class CalendarColumn(TemporalColumn):
         moments = np.full(len(cells), np.timedelta64("NaT"), "timedelta64[us]")
         together: tuple[list[tuple[int, str]], ...] = ([], [])
         for at, value in enumerate(cells.map(lambda value: as_digits(value, written or ""))):  # a number is no epoch
-            moment = _moment(value)
+            moment = formats.moment(value)
             if moment is None or isinstance(moment, pd.Timestamp):
                 moments[at] = formats.since_epoch(np.array([self._plain(moment)], dtype="datetime64[us]"))[0]
             elif isinstance(moment, str):
@@ -586,15 +595,3 @@ class DurationColumn(TemporalColumn):
         if self.format == "days":
             return f"{value.days} {'day' if abs(value.days) == 1 else 'days'}"
         return formats.clock(value, 1 if self.format == "short clock" else 2, formats.FRACTIONS.get(self.step, 0))
-
-
-def _moment(value: Any) -> Any:
-    """Returns a Timestamp for a date or a datetime.
-
-    None for a missing value. Text and other values stay as they are.
-    """
-    if value is None:
-        return None
-    if isinstance(value, pd.Period):
-        return value.start_time
-    return pd.Timestamp(value) if isinstance(value, dt.date | np.datetime64) else value

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsyn.errors import nearest, plainly
+from fedsyn.output import first_of
 from fedsyn.table.schema.column_base import ASIDE
 from fedsyn.table.schema.columns import KINDS
 
@@ -41,9 +42,7 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
         else:
             name = f"{key}: " if key and (in_column or not where) else ""
             problems.append(f"{where}{name}{plainly(item)}")
-    distinct = list(dict.fromkeys(problems))
-    more = f"; and {len(distinct) - 8} more" if len(distinct) > 8 else ""
-    return "; ".join(distinct[:8]) + more
+    return first_of([*dict.fromkeys(problems)], 8, ";")
 
 
 _EXPECTED = {

@@ -228,7 +228,7 @@ class _Columns:
         if np.nanmedian(late - early) >= float(np.median(np.diff(self.columns[ends[1]].edges)) * _DAY):
             return ""
         sum_ = f"{ends[1]} = {ends[0]} + days"
-        return f"Bins are wider than what lies between: a column of the days, and {sum_}, would keep it."
+        return f"The bins are wider than most gaps: a column of days, with {sum_}, keeps the gaps."
 
     # Sums -------------------------------------------------------------------------------------------------------------
 

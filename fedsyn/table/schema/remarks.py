@@ -19,9 +19,10 @@ from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK
 
 Remarks = Mapping[str, Sequence[str]]
 #: What stands above the constraints that a draft proposes, and how they begin.
-HOLD = "These hold in all rows. To state one that holds by its meaning, take the `#? ` away from it and from its head:"
+HOLD = "These hold in all rows. To state one that must, remove the `#? ` from its line and from `constraints:`"
 HEAD = "constraints:"
-_PROPOSED = re.compile(r"  - (?P<rule>.*)  # in (?P<rows>[\d,]+) rows; without it (?P<breaks>[\d.]+)% would break it")
+_SEEN = "holds in {rows} rows; {breaks}% would break it if its columns were independent"
+_PROPOSED = re.compile(f"  - (?P<rule>.*)  # {_SEEN.format(rows='(?P<rows>[0-9,]+)', breaks='(?P<breaks>[0-9.]+)')}")
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ class Proposed:
     @property
     def seen(self) -> str:
         """Words on what the rows say of it."""
-        return f"in {self.rows} rows; without it {self.breaks}% would break it"
+        return _SEEN.format(rows=self.rows, breaks=self.breaks)
 
 
 def proposing(rule: Any, rows: int, breaks: float) -> str:
     """Returns the line that proposes a constraint, given as plain data."""
-    return f"  - {yamlio.in_one_line(rule)}  # in {rows:,} rows; without it {100 * breaks:.1f}% would break it"
+    return f"  - {yamlio.in_one_line(rule)}  # {_SEEN.format(rows=f'{rows:,}', breaks=f'{100 * breaks:.1f}')}"
 
 
 def proposed_in(lines: Iterable[str]) -> list[Proposed]:

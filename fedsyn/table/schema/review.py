@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -147,10 +148,13 @@ def with_stated(text: str, wanted: Collection[str], where: str = "schema") -> st
         SchemaError: it proposes no such constraint, or one cannot be stated beside what the schema has.
     """
     known = [one.rule for one in proposed_lines(text)]
-    for rule in known if "all" in wanted else wanted:
+    for rule in known if "all" in wanted else [yamlio.in_one_line(yamlio.loads(one, "a constraint")) for one in wanted]:
         if rule not in known:
-            listed = "; ".join(known) or "none"
-            raise SchemaError(f"{where}: it does not propose '{rule}' (proposed: {listed}); write it into the file")
+            raise SchemaError(
+                f"{where} does not propose '{rule}'; "
+                + (f"it proposes {', '.join(map(shlex.quote, known))}" if known else "it proposes no constraint")
+                + "; write any other one under `constraints:` in the file"
+            )
         text = stated(text, rule, holds=True, where=where)
     return text
 

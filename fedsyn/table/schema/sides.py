@@ -34,6 +34,11 @@ class SidedColumn(ColumnBase):
 
     @property
     @abstractmethod
+    def whole(self) -> bool:
+        """Returns whether every number is whole."""
+
+    @property
+    @abstractmethod
     def edges(self) -> Floats:
         """Edges of the bins, (bins + 1,)."""
 
@@ -127,8 +132,12 @@ class SidedColumn(ColumnBase):
         for number, code in self._side_numbers.items():
             numbers[codes == code], absent[codes == code] = number, False
         series = (self.restored if dtypes else self.cells)(numbers, absent)
-        plain = set(self._side_numbers.values())
-        if plain != set(by_code):  # words among numbers
+        if set(self._side_numbers.values()) == set(by_code):
+            for number, code in self._side_numbers.items():
+                # No multiple of the column's step, which no number of steps gives back.
+                if self.whole and not number.is_integer() and pd.api.types.is_numeric_dtype(series.dtype):
+                    series[codes == code] = pd.Series([by_code[code]]).astype(series.dtype).iloc[0]
+        else:  # words among numbers
             series = self.cells(numbers, absent)
             series = pd.Series([None if gone else written(value) for value, gone in zip(series, absent, strict=True)])
             series = series.astype(text_dtype())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from fedsyn import yamlio
-from fedsyn.lazy import pc
+from fedsyn.lazy import pc, pd
 from fedsyn.output import counted
 from fedsyn.table.schema.column_base import Reading
 from fedsyn.table.schema.profile import Profile
+from fedsyn.table.schema.values import mostly_numbers
 
 # Rows that have to hold a value before it may be named.
 FEW_ROWS = 10
@@ -102,7 +103,7 @@ def several_rows(name: str, values: int, rows: int, most: int, *, persons: bool 
         each = f"{counted(values, 'person', 'people')}, up to {counted(most, 'row')} each"
     else:
         several = f"{counted(values, 'different value')} in {counted(rows, 'row')}"
-        each = f"{several}, up to {most:,} each; if they are persons"
+        return f"{several}, up to {most:,} each; if they are persons, {FOR_ONE_ROW}; {ONE_ROW_EACH}"
     return f"{each}: {FOR_ONE_ROW}; {ONE_ROW_EACH}"
 
 
@@ -246,7 +247,7 @@ def reading_in_order(profile: Profile) -> Reading | None:
     ordered = sorted(words, key=lambda text: (places[text], text))
     keys: dict[str, Any] = {"categories": (*ordered, *none), "ordered": True}
     if none:
-        return Reading(keys | {"unordered": tuple(none)}, f"{why}; no answer has no place in it")
+        return Reading(keys | {"unordered": tuple(none)}, f"{why}; no answer outside it")
     return Reading(keys, why)
 
 
@@ -367,18 +368,22 @@ def _several_spellings(profile: Profile) -> str | None:
     texts: list[str] = profile.texts.to_pylist()  # the most frequent first
     if len(texts) > _MOST_WORDS:
         return None
-    sides = {word: side for pair in word_lists()["no_and_yes"] for side, word in enumerate(pair)}
-    if len(texts) > 2 and all(plainly_written(text) in sides for text in texts):
-        forms = [str(sides[plainly_written(text)]) for text in texts]
-    else:
-        forms = [_BETWEEN_LETTERS.sub("", text.casefold()).rstrip(".") for text in texts]
+    pairs = [*word_lists()["no_and_yes"], ("0", "1")]
+    sides = {plainly_written(word): side for pair in pairs for side, word in enumerate(pair)}
+    answers = [sides.get(plainly_written(text)) for text in texts]
+    if len(texts) > 2 and {*answers} == {0, 1}:
+        known = {plainly_written(text): text for text in reversed(texts)}
+        words = next((pair for pair in pairs if {*map(plainly_written, pair)} <= known.keys()), None)
+        no, yes = (known[plainly_written(w)] for w in words) if words else (texts[answers.index(s)] for s in (0, 1))
+        return f"no and yes in several spellings? As one: kind: boolean, texts: {yamlio.in_one_line([no, yes])}"
+    forms = [_BETWEEN_LETTERS.sub("", text.casefold()).rstrip(".") for text in texts]
     alike: dict[str, list[str]] = {}
     for form, text in zip(forms, texts, strict=True):
         alike.setdefault(form, []).append(text)
     groups = {first: rest for first, *rest in alike.values() if rest}
     if not groups:
         return None
-    return f"one value in several spellings? As one, without these categories: groups: {yamlio.in_one_line(groups)}"
+    return f"one value in several spellings? To merge them: groups: {yamlio.in_one_line(groups)}"
 
 
 def _several_answers(profile: Profile) -> str | None:
@@ -397,7 +402,7 @@ def _several_answers(profile: Profile) -> str | None:
         few = len(rows) < len(texts) and 2 <= len(rows) <= 30 and min(rows.values()) >= FEW_ROWS
         if few and together >= 0.1 * profile.present and any(text in rows for text in texts):
             answers = ", ".join(sorted(rows))
-            return f"several answers in one cell? A yes/no column for each keeps what links them: {answers}"
+            return f"several answers in one cell? Give each its own yes/no column: {answers}"
     return None
 
 
@@ -445,9 +450,48 @@ def sentinels(*, dates: bool) -> list[Any]:
     return list(word_lists()["sentinel_days" if dates else "sentinels"])
 
 
-def is_limit(text: str) -> bool:
-    """Returns whether a text bounds a number, as <0.5 and >100 do."""
-    return re.match(r"^[<>≤≥]\s*=?\s*[+-]?[\d.,]*\d$", text) is not None
+def odd_texts(profile: Profile) -> Iterator[dict[str, int]]:
+    """Yields texts that may be no numbers or dates, with rows.
+
+    First they are words: texts that are no number, or beside dates have no digit. Then also those of a shape that few
+    rows have, as 12,5 among numbers with a point, or 2023-2-3 among dates; and days that no month has.
+    """
+    rows = dict(zip(profile.texts.to_pylist(), profile.counts.tolist(), strict=True))
+    for rare in (False, True):
+        for numbers, digits in ((True, r"\d+"), (False, r"\d")):
+            shapes, held = {text: re.sub(digits, "9", text) for text in rows if rare}, dict[str, int]()
+            for text, shape in shapes.items():
+                held[shape] = held.get(shape, 0) + rows[text]
+            yield {
+                text: count
+                for text, count in rows.items()
+                if not (mostly_numbers([text]) if numbers else re.search(r"\d", text))
+                or (rare and held[shapes[text]] < FEW_ROWS)
+            }
+    for pattern, form in word_lists()["dates"]:
+        if profile.all_match(f"^{pattern}([ T]|$)"):
+            days = pd.Series([re.split("[ T]", text)[0] for text in rows], dtype=object)
+            impossible = pd.to_datetime(days, format=form, errors="coerce").isna()
+            yield {text: count for (text, count), odd in zip(rows.items(), impossible, strict=True) if odd}
+
+
+def of_rows(key: str, words: Sequence[Any], rows: int, of: int) -> str:
+    """Returns words on codes or censored values, with their share.
+
+    >>> of_rows("missing_codes", [-999], 77, 1_000), of_rows("censored", ["<0.5", ">9"], 1, 4)
+    ('-999 stands for missing (7.7%)', '<0.5, >9 are censored (25.0%)')
+    """
+    verb, what = (("is", "are"), "censored") if key == "censored" else (("stands", "stand"), "for missing")
+    return f"{', '.join(map(str, words))} {verb[len(words) > 1]} {what} ({100 * rows / of:.1f}%)" if words else ""
+
+
+def limit_in(text: str) -> tuple[str, str] | None:
+    """Returns sign and number of a limit, such as <0.5.
+
+    The sign is < or >. None for any other text.
+    """
+    match = re.match(r"^([<>≤≥])\s*=?\s*([+-]?[\d.,]*\d)$", text)
+    return ("<" if match[1] in "<≤" else ">", match[2]) if match else None
 
 
 def sentinel(numbers: Iterable[float], rows: Iterable[int]) -> str | None:
@@ -510,6 +554,7 @@ def places_on_earth(bounds: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:
 
     pairs = zip(called("latitude", 90), called("longitude", 180), strict=False)
     hint = (
-        "a place, with '{}': the two may point at persons, and are learned apart; an area (one column) would say more"
+        "a place, with '{}', which may point at a person. The run takes them as separate numbers: one column of areas, "
+        "in their place, keeps more"
     )
     return {name: hint.format(other) for a, b in pairs for name, other in ((a, b), (b, a))}

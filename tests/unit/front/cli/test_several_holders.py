@@ -13,7 +13,7 @@ import fedsyn
 from fedsyn.table.schema import Schema
 from support.typed_commands import Fedsyn, entry_point
 
-WORDS = "no word in common between a2.csv and b2.csv and c2.csv"
+WORDS = "no word in common between a2.csv, b2.csv and c2.csv"
 SCALE = "the median of b2.csv is 2.2 times the others' (pounds and kilograms?)"
 
 
@@ -70,7 +70,7 @@ def test_python_names_them_too(caplog: pytest.LogCaptureFixture) -> None:
         fedsyn.Synthesizer(schema=schema).fit(frames)
     told = [record.getMessage() for record in caplog.records]
     assert told[:2] == [
-        "sex: no word in common between table 1 and table 2 and table 3",
+        "sex: no word in common between table 1, table 2 and table 3",
         "weight: the median of table 2 is 2.2 times the others' (pounds and kilograms?)",
     ]
 
@@ -99,5 +99,8 @@ def test_all_differences_are_in_one_message_and_each_way_out_works(call: Fedsyn)
     assert list(pd.read_csv("out/synthetic.csv").columns) == ["sex", "weight", "age"]
     refused = call("run", "run.yaml", "--out", "other", "--set", plain, "--set", "data.options={}")
     assert refused.code == 2 and "c.csv lacks columns of the schema: 'age'. Give what is the same" in refused.err
+    nowhere = call("init", "a.csv", "b.csv", "--rename", "Aeg=years", "--force")
+    assert nowhere.code == 2 and "--rename Aeg=years: a.csv, b.csv have no column 'Aeg'" in nowhere.err
+    assert "; columns: " in nowhere.err
     mistyped = call("init", "a.csv", "b.csv", "--rename", "Age", "--force")
     assert mistyped.code == 2 and "--rename: expected OLD=NEW" in mistyped.err

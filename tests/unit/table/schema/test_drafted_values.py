@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from fedsyn.evaluation.verdict import LOST
 from fedsyn.front.synthesizer import Synthesizer
 from fedsyn.table.schema import BinnedColumn, Schema
+from fedsyn.table.schema.approval import left
 from fedsyn.table.schema.drafted_bins import FINEST
 from fedsyn.table.schema.drafted_values import KEPT_SHARE, KEPT_SPREAD, far_codes, spikes
 from fedsyn.table.schema.ordered import IntegerColumn
@@ -38,6 +41,118 @@ def column(values: Any, **asked: Any) -> BinnedColumn:
     found = Schema.draft(frame, **asked).columns["x"]
     assert isinstance(found, BinnedColumn)
     return found
+
+
+# Limits, codes and odd cells ------------------------------------------------------------------------------------------
+
+
+def assay(limit: str, *first: str) -> list[str]:
+    """Results of an assay, with a word in the place of those below its limit."""
+    results = np.exp(rng().normal(size=ROWS)).round(2)
+    texts = [limit if result < 0.5 else f"{result:.2f}" for result in results]
+    return [*first, *texts[len(first) :]]
+
+
+@pytest.mark.parametrize(
+    "values, lower, upper",
+    [
+        (assay("<0.5"), 0.5, None),
+        ([cell.replace(".", ",") for cell in assay("< 0.5")], 0.5, None),
+        ([cell.replace("<0.5", "<0.5" if j % 2 else "<1") for j, cell in enumerate(assay("<0.5"))], 0.5, None),
+        (assay("<0.5", "0.31"), 0.0, None),  # a number lies there: its bin stays
+        (["<35" if x < 35 else str(x) for x in rng().integers(1, 90, ROWS) * 10], 40, None),  # no multiple of ten below
+        ([">200" if x > 200 else str(x) for x in rng().integers(1, 90, ROWS) * 10], None, 200),
+    ],
+)
+def test_no_bin_lies_beyond_a_limit_unless_a_number_does(
+    values: list[str], lower: float | None, upper: float | None
+) -> None:
+    found = column(values)
+    assert found.censored and (lower is None or found.lower == lower) and (upper is None or found.upper == upper)
+    numbers, _ = found.parse_all([value for value in values if value[0] not in "<>"], frozenset())
+    assert found.span[0] <= numbers.min() and numbers.max() <= found.span[1]
+
+
+def test_a_code_for_missing_values_is_never_rounded_to_a_step() -> None:
+    """-999 beside hundreds came back as -1000, and -1000 was taken for it."""
+    rents = np.where(rng().random(ROWS) < 0.1, -999, 100 * rng(1).integers(-12, 40, ROWS))
+    described = {"kind": "integer", "lower": -1200, "upper": 4000, "multiple_of": 100, "missing_codes": [-999]}
+    for missing in (False, True):
+        schema = Schema.from_dict({"columns": {"rent": {**described, "bins": "values", "missing": missing}}})
+        for cells in (rents, rents.astype(str)):
+            made = schema.decode(schema.encode(pd.DataFrame({"rent": cells})), rng())["rent"]
+            assert made.tolist() == rents.tolist() and pd.api.types.is_integer_dtype(made.dtype)
+    found = column(np.where(rents < 0, 9999, rents))
+    assert found.missing_codes == (9999,) and found.multiple_of == 100  # type: ignore[attr-defined]
+    places = {"kind": "decimal", "places": 1, "lower": -10, "upper": 5, "multiple_of": 0.5, "missing_codes": ["-9,9"]}
+    schema = Schema.from_dict({"columns": {"x": {**places, "mark": ",", "bins": "values"}}})
+    cells = ["-9,9", "1,5", "-10,0", "0,0"]
+    assert schema.decode(schema.encode(pd.DataFrame({"x": cells})), rng())["x"].tolist() == cells
+
+
+def test_a_whole_step_is_saved_as_one() -> None:
+    for kind, step, saved in (("integer", 100, "100\n"), ("decimal", 2.0, "2\n"), ("decimal", 0.5, "0.5\n")):
+        described = {"kind": kind, "lower": 0, "upper": 500, "multiple_of": step}
+        schema = Schema.from_dict({"columns": {"x": described | ({"places": 1} if kind == "decimal" else {})}})
+        assert f"multiple_of: {saved}" in schema.dumps() and Schema.loads(schema.dumps()) == schema
+
+
+NUMBERS_, DAYS_ = (
+    rng().normal(20, 3, 400).round(1).astype(str).tolist(),
+    (np.datetime64("2022-01-01") + rng().integers(0, 700, 400)).astype(str).tolist(),
+)
+TIMES_ = [f"{day} {hour:02d}:00" for day, hour in zip(DAYS_, rng().integers(0, 24, 400), strict=True)]
+
+
+@pytest.mark.parametrize(
+    "values, odd",
+    [
+        *((NUMBERS_, odd) for odd in ("sixty", "1.2.3", "12,5", "~20", "20.5kg", "120/80")),
+        *((DAYS_, odd) for odd in ("2023-02-30", "2023-2-3", "05.03.2023", "2023-01")),
+        *((TIMES_, odd) for odd in ("2023-01-05", "2023-02-30 10:00", "24:00")),
+        ([f"${1000 + 7 * k:,}" for k in range(400)], "€5,000"),
+    ],
+)
+def test_an_odd_cell_moves_the_draft_as_a_missing_one_does(values: list[str], odd: str) -> None:
+    """Such a cell made the column an identifier, or text, and it was left out."""
+    keys = {"kind", "lower", "upper", "bins", "atoms", "values", "multiple_of", "format", "places", "zone", "step"}
+    drafts = [column([cell, *values[1:]]) for cell in (odd, "")]
+    assert len({str(draft.model_dump(include=keys)) for draft in drafts}) == 1
+    assert drafts[0].unlisted and not drafts[1].unlisted
+
+
+def test_what_the_column_reads_is_no_odd_cell() -> None:
+    """A few negative numbers stay numbers where another cell is none."""
+    found = column(["1.2.3", "-4.5", "-3.5", *NUMBERS_[3:]])
+    assert found.unlisted and found.parse("-4.5") is not None and found.lower <= -4.5
+
+
+def test_days_as_excel_counts_them_are_hinted_at_and_amounts_are_not() -> None:
+    random = rng()
+    frame = pd.DataFrame({"start": random.integers(43_831, 44_926, ROWS), "pay": random.integers(330, 540, ROWS) * 100})
+    frame["rounded"] = np.where(random.random(ROWS) < 0.3, frame["pay"], random.integers(33_000, 54_000, ROWS))
+    frame["wide"] = random.integers(20_000, 54_000, ROWS)
+    hints = Schema.draft(frame).hints
+    assert set(hints) == {"start"} and "dates, counted in days as Excel does (20" in hints["start"][0]
+
+
+@pytest.mark.parametrize("name", ["abalone", "adult", "compas", "diabetes", "insurance", "marketing", "shoppers"])
+def test_no_benchmark_table_has_a_hint_of_days(name: str) -> None:
+    folder = os.environ.get("FEDSYN_DATA", "")
+    if not Path(folder, f"{name}.csv.gz").is_file():
+        pytest.skip("FEDSYN_DATA names no folder with this table")
+    frame = pd.read_csv(Path(folder, f"{name}.csv.gz"), nrows=2_000)
+    assert not [hint for hints in Schema.draft(frame).hints.values() for hint in hints if "Excel" in hint]
+
+
+def test_how_cells_are_written_is_a_drafted_fact() -> None:
+    """One missing value makes floats of whole numbers: the neighbour's text differs in what is listed alone."""
+    whole = pd.DataFrame({"x": [*range(40)] * 3, "y": ["a", "b"] * 60})
+    drafts = [Schema.draft(frame) for frame in (whole, whole.assign(x=[*whole["x"][:-1], None]))]
+    stored = [draft.columns["x"].stored for draft in drafts]
+    assert stored[0] != stored[1] and all("notation" in draft.drafted["x"] for draft in drafts)
+    assert "how its values are written" in left(drafts[0])["x"]
+    assert "notation" not in Schema.draft(whole.astype(str), text=True).drafted["x"]  # of text there is none to list
 
 
 # Atoms ----------------------------------------------------------------------------------------------------------------

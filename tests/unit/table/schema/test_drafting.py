@@ -34,6 +34,8 @@ def said(schema: Schema) -> dict[str, Any]:
     """What a schema says of its columns, but in which dtype they came and how text writes them."""
     how = ("stored", "format", "texts", "other", "categories", "approved")
     columns = {name: {k: v for k, v in c.items() if k not in how} for name, c in schema.to_dict()["columns"].items()}
+    for column in columns.values():
+        column["drafted"] = [mark for mark in column.get("drafted", ()) if mark != "notation"]
     return {"columns": columns, "hints": schema.hints}
 
 
@@ -205,7 +207,7 @@ def test_hints_are_of_the_object_and_of_its_file_until_they_are_answered(tmp_pat
         warnings.simplefilter("always")
         approved = schema.approve(frame=hinted())
     assert [str(one.message) for one in given] == [
-        f"{name} is approved as it stands; {hint}" for name, (hint,) in schema.hints.items()
+        f"{name} is approved as it stands. {hint[:1].upper()}{hint[1:]}" for name, (hint,) in schema.hints.items()
     ]
     assert not approved.hints and "#?" not in approved.dumps()
 

@@ -51,13 +51,13 @@ def test_three_holders_that_code_differently_are_named() -> None:
         "c2.csv": table(rng, ["1", "2"], site="z"),
     }
     assert said(tables) == {
-        "sex": "no word in common between a2.csv and b2.csv and c2.csv",
+        "sex": "no word in common between a2.csv, b2.csv and c2.csv",
         "weight": "the median of b2.csv is 2.2 times the others' (pounds and kilograms?)",
     }
     two = {name: tables[name] for name in ("b2.csv", "a2.csv")}
     assert said(two)["weight"] == "the median of b2.csv is 2.2 times that of a2.csv (pounds and kilograms?)"
     tables |= {"d.csv": table(rng, ["M", "F"]), "e.csv": table(rng, ["F"]), "f.csv": table(rng, ["M"])}
-    assert said(tables)["sex"] == "no word in common between a2.csv, d.csv, e.csv and 1 more and b2.csv and c2.csv"
+    assert said(tables)["sex"] == "no word in common between (a2.csv, d.csv, e.csv, f.csv), b2.csv and c2.csv"
 
 
 @pytest.mark.parametrize(

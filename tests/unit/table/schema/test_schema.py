@@ -341,8 +341,8 @@ def test_draft_marks_what_it_read_and_is_refused_until_approved(tmp_path):
     assert draft.aside["nothing"].kind == "drop"
     assert columns["member"].categories == (False, True)
     assert columns["outcome"].categories == (0, 1)
-    assert draft.drafted["age"] == ("kind", "bounds", "missing")
-    assert draft.drafted["city"] == ("kind", "categories", "missing", "rare")
+    assert draft.drafted["age"] == ("kind", "bounds", "missing", "notation")
+    assert draft.drafted["city"] == ("kind", "categories", "missing", "rare", "notation")
     assert set(draft.drafted) == set(people())
 
     path = tmp_path / "draft.yaml"

@@ -213,7 +213,8 @@ def test_whole_numbers_that_never_repeat_though_they_would_number_the_rows(
     ("values", "part"),
     [
         (["12:32", "7:05", "101:59"], "minutes and seconds?"),
-        (["Yes", "Y", "no", "N", "ja"], "groups: {N: [no], Y: [Yes, ja]}"),
+        (["Yes", "Y", "no", "N", "ja"], "kind: boolean, texts: [no, Yes]"),
+        (["Yes", "no", "TRUE", "0", "1"], "kind: boolean, texts: [no, Yes]"),
         (["North", "north", "South"], "groups: {North: [north]}"),
         (["self-employed", "Self employed", "none at all"], "groups: {Self employed: [self-employed]}"),
         (["web", "app", "web;app", "app;mail", "mail"], "several answers in one cell"),
@@ -253,4 +254,4 @@ def test_answers_are_named_only_if_many_rows_hold_them() -> None:
 def test_a_place_is_two_columns() -> None:
     said = places_on_earth({"lat": (47.0, 50.0), "site lon": (8.0, 14.0), "long": (0.0, 900.0), "age": (0.0, 90.0)})
     assert set(said) == {"lat", "site lon"} and "'site lon'" in said["lat"]
-    assert "may point at persons" in said["lat"]
+    assert "may point at a person" in said["lat"]
