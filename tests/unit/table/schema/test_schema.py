@@ -357,7 +357,8 @@ def test_draft_marks_what_it_read_and_is_refused_until_approved(tmp_path):
     approved = path.read_text(encoding="utf-8").replace("approved: false", "approved: true")
     with pytest.raises(SchemaError, match=r"city: kind, categories, missing, rare.*few rows hold some category"):
         Schema.loads(approved).require_approved()
-    Schema.loads(approved.replace(", rare, notation]", ", notation]\n    public: towns are on the map")).require_approved()
+    listed = approved.replace(", rare, notation]", ", notation]\n    public: towns are on the map")
+    Schema.loads(listed).require_approved()
     assert draft.encode(people()).shape == (4, 6)
 
 
