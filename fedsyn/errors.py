@@ -102,7 +102,7 @@ class BudgetExceeded(FedsynError):
 
 
 class NoRoom(BudgetExceeded):
-    """A run that no limit of its holder has room for, before it begins.
+    """A run beyond a limit of its holder, refused before it begins.
 
     A server is told its text, to ask for less: the holder's limits, and what its ledger has charged. Charges follow
     requests and what was released, never a row: two neighbours that released the same are told the same.

@@ -119,11 +119,11 @@ class TextFile:
 
     @property
     def unreadable(self) -> bool:
-        """Returns whether a stream of it met a NUL, or bytes that its encoding does not know."""
+        """Returns whether a NUL, or bytes of another encoding, were read."""
         return any(stream.unreadable for stream in self._streams)
 
     def require_text(self, text: str = "\0") -> None:
-        """Refuses text with a NUL that someone who reads names, or describes the file, has met.
+        """Refuses text with a NUL in names and descriptions.
 
         Raises:
             DataError: says what to do.

@@ -204,7 +204,10 @@ _SLOTS = 1 << 16
 
 
 def toss(n: int, share: float) -> Flags:
-    """Returns (n,) coins of the operating system, each true with the same probability."""
+    """Returns (n,) coins of the operating system.
+
+    Each is true with the probability `share`.
+    """
     if share in (0, 1):
         return np.full(n, bool(share))
     source = OsRandom()

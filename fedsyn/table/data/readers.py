@@ -223,7 +223,7 @@ def text_columns(layout: TextLayout, wanted: Sequence[int], most: int = ALL_ROWS
 
 
 def _with_unreadable(texts: pa.Array) -> pa.Array:
-    """Returns texts of which those with a NUL are values that no column can place."""
+    """Returns texts, those with a NUL as unreadable values."""
     return pc.if_else(pc.match_substring(texts, "\0"), UNREADABLE, texts)
 
 

@@ -309,7 +309,7 @@ class Schema(BaseModel, Shown):
         >>> table = pd.DataFrame({"age": [34, 51] * 30, "ward": ["north", "south"] * 30})
         >>> schema = Schema.draft(table).edited(age={"lower": 0, "upper": 110})
         >>> schema.unapproved
-        {'age': ('kind', 'bins', 'missing'), 'ward': ('kind', 'categories', 'missing')}
+        {'age': ('kind', 'bins', 'missing', 'notation'), 'ward': ('kind', 'categories', 'missing', 'notation')}
         >>> schema.approve("age", "ward", frame=table).unapproved
         {}
 

@@ -216,6 +216,7 @@ def test_the_oracle_says_that_it_is_not_private_and_refuses_a_deployment() -> No
     document = config("augflaim_oracle").to_dict()
     document["runtime"] = {"engine": "deployment", "superlink": "somewhere"}
     document["evaluation"] = []
+    document["data"]["split_seed"] = None
     with pytest.raises(ConfigError, match="no party of a deployment has"):
         parse_config(document)
 
