@@ -157,8 +157,8 @@ FAULTS = {
     ),
     "a verdict whose sign is turned": Fault(
         "fedsyn/evaluation/verdict.py",
-        "True if 2 * sure >= every else False",
-        "True if 2 * sure < every else False",
+        "kept >= NEEDED * len(some)",
+        "kept <= NEEDED * len(some)",
         "unit/evaluation/test_verdicts.py",
     ),
     "a verdict that is kinder": Fault(

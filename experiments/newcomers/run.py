@@ -114,7 +114,7 @@ def taken(name: str, folder: Path) -> list[str]:
         sys.exit(f"{name}: no page")
     found = TableComparison.of_document(json.loads((folder / "out" / TableComparison.FILE).read_text(encoding="utf-8")))
     left = frame.shape[1] - len(found.columns)
-    fit = found.verdict().sentence().split(":")[0].removeprefix("it is ")
+    fit = ", ".join(use.name for use in found.verdict().good()) or "none"
     links = [pair.judged() for pair in found.pairs if pair.linked]
     size = f"{len(frame):,} x {frame.shape[1]}"
     typed = " ".join(TABLES[name].typed) or "-"

@@ -14,13 +14,18 @@ weakened. Whoever finds the losses, from real rows or from released values alone
 | the share of its most frequent value | moved by more than 10 points |
 | its shares together | more than a fifth of the rows would have to change |
 | values that are `other` | more than a fifth of the rows |
+
+A use needs nearly all of what it rests on (`NEEDED`) to be kept, and no foremost one to be lost: "weakened" and "moved"
+are not kept. Of released values alone some is in doubt and some was not seen: a use is then called fit only where
+doubt cannot make it unfit, and not fit only where doubt cannot make it fit; else it is not known. So real rows, which
+leave no doubt, never judge more mildly than released values that are right about what they are sure of.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fedsyn.table.schema import CategoricalColumn
@@ -32,6 +37,10 @@ LOST = {"link": 0.5, "mean": 0.2, "spread": math.log(1.5), "share": 0.1, "rows":
 LEAST_LINK = 0.1
 #: Chance of one false link among all pairs of a table.
 CHANCE = 0.05
+#: Share of its columns or linked pairs that a use needs kept: of nine or fewer all, of ten to nineteen all but one.
+NEEDED = 0.9
+#: Characters of one sentence of a verdict: two lines of a terminal.
+LONGEST = 160
 
 State = Literal["kept", "weakened", "lost"]
 
@@ -131,6 +140,31 @@ def judged_link(
     return judged(name, losses)
 
 
+@dataclass(frozen=True)
+class Use:
+    """A use that people make of tables, and the fitness for it.
+
+    Attributes:
+        name: such as "regression".
+        fit: whether the table is fit for it; None: not known.
+        kept, of: what it needs, and how much of it is kept; 0 of 0 where nothing was counted.
+        why: the ground in one short clause; empty where all is kept.
+        what: counted things, such as "linked pairs".
+    """
+
+    name: str
+    fit: bool | None
+    kept: int = 0
+    of: int = 0
+    why: str = ""
+    what: str = ""
+
+    @property
+    def counted(self) -> str:
+        """Words such as "15 of 51 linked pairs kept"; empty where nothing was counted."""
+        return f"{self.kept:,} of {self.of:,} {self.what} kept" if self.of else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Verdict on what a table is fit for.
@@ -138,59 +172,97 @@ class Verdict:
     Attributes:
         columns: all of them.
         links: the pairs that something links.
+        foremost: those of them that matter most: the strongest link, and the label's. None may be lost.
         doubt: whether columns and links between kept and lost may be anything: noise leaves it open.
-        unseen: what was not seen of the other pairs, as one clause; empty where all were seen.
+        hidden: how many other pairs may be linked without having been seen.
+        unseen: what was not seen, as one clause; empty where all was.
         training: what a model learns from the table: how good, 1 as from real rows, and the words for it; None: `why`.
         why: why training cannot be judged.
-        remedy: what would help most; empty where nothing is amiss.
+        next: what to do next, as one clause; empty where nothing is amiss.
     """
 
     columns: Sequence[Judged]
     links: Sequence[Judged]
+    foremost: Sequence[Judged] = ()
     doubt: bool = False
+    hidden: int = 0
     unseen: str = ""
     training: tuple[float, str] | None = None
     why: str = ""
-    remedy: str = ""
+    next: str = ""
 
-    def uses(self) -> dict[str, bool | None]:
-        """Returns people's uses of tables, and the fitness for each.
+    def uses(self) -> tuple[Use, ...]:
+        """Returns people's uses of tables, and the fitness for each."""
+        counts = self._needing("counts of single columns", "columns", self.columns)
+        pairs = self._needing("tables of two columns", "linked pairs", self.links, self.hidden)
+        # A regression rests on columns and links together, and one that is lost turns its coefficients.
+        lost = worst([one for one in (*self.columns, *self.links) if one.state == "lost"], self.foremost)
+        fits = (counts.fit, pairs.fit)
+        fit = False if lost or False in fits else None if None in fits else True
+        ground = pairs if pairs.fit is not True or counts.fit is True else counts
+        regression = replace(ground, name="regression", fit=fit, why=_named(lost) if lost else ground.why)
+        learned = None if self.training is None else self.training[0] >= NEEDED
+        training = Use("training", learned, why=self.why if self.training is None else self.training[1])
+        return counts, pairs, regression, training
 
-        None is a fitness that is not known.
+    def _needing(self, name: str, what: str, some: Sequence[Judged], hidden: int = 0) -> Use:
+        """Returns a use that needs nearly all of some columns or links kept."""
+        kept, lost = (sum(one.state == state for one in some) for state in ("kept", "lost"))
+        # Whatever is in doubt or hidden may be kept, and may be lost.
+        most = len(some) + hidden - (lost if self.doubt else len(some) - kept)
+        first = [one.state for one in self.foremost if one in some]
+        fit: bool | None = None
+        if some and ("lost" in first or most < NEEDED * (len(some) + hidden)):
+            fit = False
+        elif some and kept >= NEEDED * len(some) and not hidden and (not self.doubt or {*first} <= {"kept"}):
+            fit = True
+        amiss = worst([one for one in some if one.state != "kept"], self.foremost)
+        if fit is None:
+            why = self.unseen if hidden or not some else f"{len(some) - kept - lost} in doubt"
+        else:
+            why = _named(amiss) if amiss else ""
+        return Use(name, fit, kept, len(some), why, what)
+
+    def good(self) -> tuple[Use, ...]:
+        """Returns the uses that the table is fit for."""
+        return tuple(use for use in self.uses() if use.fit is True)
+
+    def bad(self) -> tuple[Use, ...]:
+        """Returns the uses that it is not fit for."""
+        return tuple(use for use in self.uses() if use.fit is False)
+
+    def unknown(self) -> tuple[Use, ...]:
+        """Returns the uses of which nobody knows."""
+        return tuple(use for use in self.uses() if use.fit is None)
+
+    def sentences(self) -> tuple[str, ...]:
+        """Returns at most four short sentences.
+
+        Good for, not good for, not known, next. The loss of a foremost link is said first.
         """
-        columns, links, every = _lost(self.columns), _lost(self.links), len(self.links)
-        whole = bool(self.links) and not self.unseen
-        fitness: dict[str, bool | None] = {_counts(self.columns): 2 * columns <= len(self.columns)}
-        intact = sum(one.state == "kept" for one in self.links)
-        # With doubt a link that is not kept may be anything: half of them have to be kept.
-        pairs, sure = "tables of two columns", intact if self.doubt else every - links
-        if self.links and 2 * sure >= every and (sure < every or self.unseen):
-            pairs += f" ({sure} of {every} linked pairs{' seen' if self.unseen else ''})"
-        fitness[pairs] = None if not self.links else True if 2 * sure >= every else False if 2 * links > every else None
-        few = 4 * intact < 3 * len(self.links)
-        bad = links > 0 or columns > 0 or (few and not self.doubt)
-        fitness["regression"] = False if bad else True if whole and not few else None
-        fitness["training"] = None if self.training is None else self.training[0] >= 0.9
-        return fitness
+        good, bad, unknown = self.good(), self.bad(), self.unknown()
+        said = [_fitting([f"Good for {_listed(good)}"])] if good else []
+        if bad:
+            first = any(one.state == "lost" for one in self.foremost)
+            needed = [one for one in (*self.columns, *self.links) if one.state != "kept"] if bad[0].of else []
+            said.insert(0 if first else len(said), _refused(bad, worst(needed, self.foremost), first))
+        if unknown:
+            whys = {use.name: use.why for use in unknown if use.name != "regression"}
+            some = {name: why for name, why in whys.items() if why != self.unseen}
+            said.append(_fitting([f"Not known: {_listed(unknown, whys=told)}" for told in (whys, some, {})]))
+        return (*said, _fitting([f"Next: {self.next}"])) if self.next else tuple(said)
 
     def sentence(self) -> str:
-        """Returns the verdict as one clause.
+        """Returns all sentences, without the last full stop."""
+        return " ".join(self.sentences()).removesuffix(".")
 
-        What it is fit for, the facts, and what would help most.
-        """
-        uses = self.uses()
-        good, bad, unknown = ([use for use, fit in uses.items() if fit is one] for one in (True, False, None))
-        text = f"it is fit for {_listed(good)}" if good else "it is not fit for use"
-        text += f", not for {_listed(bad, 'or')}" if good and bad else ""
-        facts = [_columns(self.columns, self.doubt), _links(self.links, self.doubt), self.unseen]
-        facts += [self.training[1]] if self.training else []
-        if text_facts := "; ".join(filter(None, facts)):
-            text += f": {text_facts}"
-        if unknown and good:
-            text += (
-                f"; not known: {_listed([use if use != 'training' else f'training ({self.why})' for use in unknown])}"
-            )
-        return f"{text}; what would help most: {self.remedy}" if self.remedy else text
+
+def worst(some: Sequence[Judged], foremost: Sequence[Judged] = ()) -> Judged | None:
+    """Returns what lost most, a lost foremost one before all others.
+
+    Returns None of none.
+    """
+    return max(some, key=lambda one: (one.state == "lost" and one in foremost, one.loss), default=None)
 
 
 def folded(column: Column, share: Sequence[float] | Any) -> float:
@@ -210,36 +282,35 @@ def few(names: Sequence[str]) -> str:
     return f"{', '.join(names[:3])} and {len(names) - 3} more" if len(names) > 4 else ", ".join(names)
 
 
-def _lost(some: Sequence[Judged]) -> int:
-    return sum(one.state == "lost" for one in some)
+def _named(one: Judged) -> str:
+    return f"{one.name} is {one.state}: {one.why}"
 
 
-def _counts(columns: Sequence[Judged]) -> str:
-    """Returns the use, and how many columns support it.
+def _listed(uses: Sequence[Use], last: str = "and", counts: bool = True, whys: Mapping[str, str] | None = None) -> str:
+    """Returns uses in a row, each with its number and its ground; a regression has no number of its own."""
+    parts = []
+    for use in uses:
+        number = use.counted if counts and use.name != "regression" else ""
+        details = ", ".join(filter(None, (number, (whys or {}).get(use.name, ""))))
+        parts.append(f"{use.name} ({details})" if details else use.name)
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {last} {parts[-1]}"
 
-    The number is given where some are lost and most are not.
+
+def _refused(bad: Sequence[Use], amiss: Judged | None, first: bool) -> str:
+    """Returns the sentence on what the table is not fit for.
+
+    `first` says that `amiss` is foremost and lost, and is said before everything else.
     """
-    lost, use = _lost(columns), "counts of single columns"
-    return use if not lost or 2 * lost > len(columns) else f"{use} ({len(columns) - lost} of {len(columns)})"
+    uses = [f"ot good for {_listed(bad, 'or', counts)}" for counts in (True, False)]
+    if amiss is None:  # of training alone
+        return _fitting([f"N{uses[0]}: {bad[0].why}", f"N{uses[0]}"])
+    short = amiss.name if len(amiss.name) <= 60 else f"{amiss.name[:59]}…"
+    if first:
+        return _fitting([f"{short} is lost{why}: n{use}" for use in uses for why in (f" ({amiss.why})", "")])
+    return _fitting([f"N{use}: {text}" for use in uses for text in (f"{short}: {amiss.why}", f"worst is {short}")])
 
 
-def _listed(names: Sequence[str], last: str = "and") -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
-
-
-def _columns(columns: Sequence[Judged], doubt: bool) -> str:
-    close, moved, lost = (sum(one.state == state for one in columns) for state in ("kept", "weakened", "lost"))
-    if not moved and not lost:
-        return ""
-    worst = max(columns, key=lambda one: one.loss)
-    text = f"columns: {close} close, {moved} moved{' or in doubt' if doubt else ''}, {lost} lost"
-    return f"{text} (worst {worst.name}: {worst.why})"
-
-
-def _links(links: Sequence[Judged], doubt: bool) -> str:
-    if not links:
-        return ""
-    intact, weakened, lost = (sum(one.state == state for one in links) for state in ("kept", "weakened", "lost"))
-    worst = max(links, key=lambda one: one.loss)
-    text = f"linked pairs: {intact} kept, {weakened} weakened{' or in doubt' if doubt else ''}, {lost} lost"
-    return text if worst.state == "kept" else f"{text} (worst {worst.name}: {worst.why})"
+def _fitting(texts: Sequence[str]) -> str:
+    """Returns the first text that is short enough, as a sentence; else the last one, cut."""
+    short = next((text for text in texts if len(text) < LONGEST), None)
+    return f"{texts[-1][: LONGEST - 1]}…" if short is None else f"{short}."

@@ -118,7 +118,7 @@ class PredictedQuality(Evaluation):
         """Returns JSON values."""
         document = {**super().to_dict(), "level": LEVEL, "read": "released values alone: it may be published"}
         if self.workload_error is not None:
-            document["verdict"] = "; ".join([self.verdict().sentence(), *clauses(self.unlisted)])
+            document["verdict"] = self._told()
         elif self.unlisted:
             document["verdict"] = "; ".join(clauses(self.unlisted))
         if not self.unlisted:  # a schema without such columns has nothing to say of them
@@ -168,13 +168,16 @@ class PredictedQuality(Evaluation):
 
     def verdict(self) -> Verdict:
         """Returns what the table is fit for, by released values."""
+        links = self.seen.links
         return Verdict(
             columns=self.judged_columns(),
-            links=[link.judged() for link in self.seen.links],
+            links=[link.judged() for link in links],
+            foremost=[link.judged() for link in sorted(links, key=lambda link: -link.seen)[:1]],
             doubt=True,
+            hidden=self.seen.hidden,
             unseen=self.seen.sentence(),
             why="it needs real rows",
-            remedy=self.remedy(),
+            next=self.remedy(),
         )
 
     def remedy(self) -> str:
@@ -194,8 +197,13 @@ class PredictedQuality(Evaluation):
         """Returns the verdict and the predicted error, as one clause."""
         if self.workload_error is None:
             return "; ".join([f"how good it is cannot be said: {self.why}", *clauses(self.unlisted)])
-        said = [f"by what was released, {self.verdict().sentence()}", *clauses(self.unlisted), self.error()]
-        return "; ".join(said)
+        said = [self._told(), *map(sentence, filter(None, [self.seen.sentence()])), sentence(self.error())]
+        return f"by what was released: {' '.join(said).removesuffix('.')}"
+
+    def _told(self) -> str:
+        """Returns the verdict's sentences, and one on unlisted values."""
+        unlisted = [f"Not listed: {'; '.join(told)}."] if (told := clauses(self.unlisted)) else []
+        return " ".join([*self.verdict().sentences(), *unlisted])
 
     def seen_unlisted(self) -> list[str]:
         """Returns a clause on each column with unlisted rows."""

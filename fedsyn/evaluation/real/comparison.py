@@ -195,6 +195,7 @@ class TableComparison(Evaluation):
         missing: what could not be computed -> what it would need.
         rules: how the work was bounded, one sentence each; empty where all rows and pairs were read.
         real_rows, synthetic_rows, holdout_rows: of the given tables.
+        label: the column to predict; None: none was named.
         scales: metric of the run -> name of a reference -> value; None: not finite.
     """
 
@@ -211,6 +212,7 @@ class TableComparison(Evaluation):
     real_rows: int
     synthetic_rows: int
     holdout_rows: int
+    label: str | None = None
     scales: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
     @property
@@ -234,10 +236,11 @@ class TableComparison(Evaluation):
         return Verdict(
             columns=[column.judged() for column in self.columns],
             links=[pair.judged() for pair in links],
+            foremost=[pair.judged() for pair in foremost(links, self.label)],
             unseen=unseen,
             training=training,
             why=why,
-            remedy=self.remedy(),
+            next=self.remedy(),
         )
 
     def remedy(self) -> str:
@@ -289,6 +292,18 @@ class TableComparison(Evaluation):
         Raises ValueError if it is of a version that judged otherwise.
         """
         return replace(cls.from_dict(document["quality"]), scales=document["scales"])
+
+
+def foremost(links: Sequence[PairScore], label: str | None) -> list[PairScore]:
+    """Returns the links that matter most.
+
+    They are the strongest, and the label's that are half as strong as its strongest: to lose such a link is to lose
+    as much as is called lost of the strongest.
+    """
+    strongest = max(links, key=lambda pair: pair.association, default=None)
+    of_label = [pair for pair in links if label in (pair.first, pair.second)]
+    least = (1.0 - LOST["link"]) * max((pair.association for pair in of_label), default=0.0)
+    return [pair for pair in links if pair is strongest or (pair in of_label and pair.association >= least)]
 
 
 def compare_tables(
@@ -350,6 +365,7 @@ def compare_tables(
         real_rows=sizes[0],
         synthetic_rows=sizes[1],
         holdout_rows=sizes[2],
+        label=label,
     )
 
 

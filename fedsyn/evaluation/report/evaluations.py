@@ -61,7 +61,7 @@ def evaluation_page(comparison: TableComparison, path: Path, title: str) -> Path
         title: of the page, such as the table's name.
     """
     lead = (
-        f"{title} is a synthetic table of {comparison.synthetic_rows:,} rows and {len(comparison.columns)} columns; "
+        f"{title} is a synthetic table of {comparison.synthetic_rows:,} rows and {len(comparison.columns)} columns. "
         f"{comparison.sentence()}."
     )
     page = Page(title, Part("lead", lead), NOT_FOR_PUBLICATION, cards(comparison))

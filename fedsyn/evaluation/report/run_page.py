@@ -137,14 +137,14 @@ def first_sentence(facts: RunFacts) -> str:
         holders = f"the rows of {facts.joined:,} of {facts.clients:,} holders"
     ledger = facts.ledger
     run = f" in run {ledger['run']}" if "run" in ledger else ""  # of a deployment
-    good = "how good it is was not measured"
+    good = "How good it is was not measured."
     if facts.evaluations:  # holders answer for distances, released values for links: both are said
         last = next(
             (n for n, evaluation in enumerate(facts.evaluations) if not isinstance(evaluation, FederatedQuality)), 0
         )
-        good = "; ".join(evaluation.sentence() for evaluation in reversed(facts.evaluations[: last + 1]))
+        good = " ".join(sentence(evaluation.sentence()) for evaluation in reversed(facts.evaluations[: last + 1]))
     size += "" if facts.columns is None else f" and {counted(facts.columns, 'column')}"
-    text = f"This is {size}; {good}. "
+    text = f"This is {size}. {good} "
     text += f"It was made by {facts.mechanism} from {holders} of {facts.source}{run}; "
     epsilon, unit = promised(ledger)
     guarantee = f"epsilon = {epsilon:.4g} and delta = {ledger['delta']:g}"

@@ -217,8 +217,8 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     for evaluation in load_evaluations(folder):
         for clause in evaluation.seen_unlisted() if isinstance(evaluation, PredictedQuality) else ():
             _say("not listed", sentence(clause), "yellow")
-        where = "may be published" if evaluation.PUBLIC else "read from real rows, not for publication"
-        _say(evaluation.LABEL, f"{evaluation.sentence()}; {where}")
+        where = "May be published." if evaluation.PUBLIC else "Read from real rows, not for publication."
+        _say(evaluation.LABEL, f"{sentence(evaluation.sentence())} {where}")
     measured = [f"{name} {value:.4g}" for name, value in metrics.items() if is_quality(name)]
     if measured:
         _say("metrics", f"{', '.join(measured)} (of real rows: not for publication)")

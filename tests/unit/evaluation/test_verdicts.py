@@ -9,6 +9,7 @@ import json
 import logging
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -76,8 +77,9 @@ def test_a_link_that_shrinks_by_more_than_half_is_lost(kept: float, state: str) 
     found = beside(newcomers.drafted(real), real, made).verdict()
     assert len(found.links) == 45
     assert sum(one.state == state for one in found.links) >= 41
-    said = found.sentence()
-    assert ("not for tables of two columns or regression" in said) == (state == "lost")
+    counts, pairs, regression, _ = found.uses()
+    assert counts.fit is True and pairs.fit is (state == "kept") and pairs.of == 45
+    assert regression.fit is (False if any(one.state == "lost" for one in found.links) else state == "kept")
 
 
 def test_items_of_one_factor_are_never_called_independent() -> None:
@@ -87,8 +89,11 @@ def test_items_of_one_factor_are_never_called_independent() -> None:
     assert correlation(real) > 0.5 and abs(correlation(made)) < 0.05
     found = beside(newcomers.drafted(real), real, made)
     assert "independent" not in found.sentence()
-    assert "linked pairs: 0 kept, 0 weakened, 45 lost" in found.sentence()
-    assert found.sentence().startswith("it is fit for counts of single columns, not for")
+    assert re.match(
+        r"q\d+ × q\d+ is lost \(association 0\.\d\d became 0\.0\d\): not good for tables of two columns "
+        r"\(0 of 45 linked pairs kept\) or regression\. Good for counts of single columns \(14 of 14 columns kept\)\.",
+        found.sentence(),
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name.startswith(("independent", "xor"))])
@@ -130,7 +135,7 @@ def test_a_mean_that_moves_by_a_fifth_of_a_standard_deviation_is_lost(loss: floa
     real = pd.DataFrame({"x": np.random.default_rng(0).normal(50, 10, 2_000)})
     schema = Schema(columns={"x": NumericColumn(lower=0, upper=100, bins=50)}, approved=True)
     found = beside(schema, real, real + 10 * loss)
-    assert found.columns[0].judged().state == state and found.verdict().uses()["regression"] is not (state == "lost")
+    assert found.columns[0].judged().state == state and found.verdict().uses()[0].fit is (state == "kept")
 
 
 def test_a_label_that_real_rows_do_not_predict_is_not_judged() -> None:
@@ -161,7 +166,7 @@ def test_a_label_that_chance_predicts_leaves_training_unknown() -> None:
     schema = Schema(columns={"x": column, "y": BooleanColumn()}, label="y", approved=True)
     found = beside(schema, real, real)
     assert found.prediction is not None and not found.prediction.can_judge
-    assert found.verdict().uses()["training"] is None
+    assert found.verdict().uses()[3].fit is None
     assert "training (750 real rows do not show that y can be predicted)" in found.sentence()
 
 
@@ -193,11 +198,11 @@ def test_a_column_that_became_other_is_lost() -> None:
     found = beside(schema, real, real)
     states = {column.name: column.judged().state for column in found.columns}
     assert states["postcode"] == "lost" and states["age"] == "kept"
-    assert "100% of the real rows are 'other'" in found.sentence()
-    assert "a schema that lists the values of postcode" in found.sentence()
+    assert "postcode: 100% of the real rows are 'other'" in found.sentence()
+    assert "Next: a schema that lists the values of postcode" in found.sentence()
     few = {**schema.columns, "postcode": CategoricalColumn(categories=("0,5", "0,6"))}
     found = beside(Schema(columns=few, approved=True), real, real)
-    assert found.sentence().endswith("what would help most: a schema that reads postcode as numbers")
+    assert found.sentence().endswith("Next: a schema that reads postcode as numbers")
 
 
 def test_a_reversed_link_and_one_of_another_shape_are_lost() -> None:
@@ -226,26 +231,92 @@ def test_a_correlation_that_rows_far_off_shrink_is_not_kept(far: float, state: s
         assert pair.kept > 0.75 and "correlation 0.50 became 0.2" in pair.judged().why
 
 
-def test_a_verdict_names_what_is_fit_what_is_not_and_what_is_not_known() -> None:
-    good, bad = Judged("a × b", 0.1, ""), Judged("a × c", 1.6, "association 0.40 became 0.08")
-    columns = [Judged("a", 0.2, ""), Judged("b", 0.2, "")]
-    fit = Verdict(columns=columns, links=[good], training=(0.95, "a model learned it"))
-    assert fit.sentence().startswith(
-        "it is fit for counts of single columns, tables of two columns, regression and tra"
+KEPT, MOVED, LOST = Judged("a × b", 0.1, ""), Judged("a × c", 0.7, "0.40 became 0.25"), Judged("a × d", 1.6, "0.4 to 0")
+COLUMNS = [Judged("a", 0.2, ""), Judged("b", 0.2, "")]
+
+
+def fits(**facts: object) -> list[bool | None]:
+    """Of counts, tables of two columns, regression and training."""
+    return [use.fit for use in Verdict(**{"columns": COLUMNS, "links": [KEPT], **facts}).uses()]  # type: ignore[arg-type]
+
+
+def test_a_use_needs_nearly_all_of_it_kept() -> None:
+    assert fits() == [True, True, True, None] and fits(training=(0.9, "")) == [True, True, True, True]
+    assert fits(links=[]) == [True, None, None, None]  # nothing was there to keep
+    assert fits(links=[MOVED]) == [True, False, False, None]  # weakened is not kept
+    assert fits(columns=[COLUMNS[0], MOVED]) == [False, True, False, None]
+    assert fits(links=[KEPT] * 8 + [MOVED])[1] is False and fits(links=[KEPT] * 9 + [MOVED])[1:3] == [True, True]
+    assert fits(links=[KEPT] * 9 + [LOST])[1:3] == [True, False]  # a regression may need that one
+    assert fits(links=[KEPT] * 99 + [LOST], foremost=[LOST])[1:3] == [False, False]
+    assert fits(columns=[KEPT] * 18 + [MOVED] * 2)[0] is True and fits(columns=[KEPT] * 17 + [MOVED] * 2)[0] is False
+    assert fits(training=(0.89, "it predicts, worse than real rows"))[3] is False
+
+
+def test_doubt_and_hidden_links_leave_it_open() -> None:
+    assert fits(doubt=True) == [True, True, True, None]
+    assert fits(links=[KEPT] * 4 + [MOVED], doubt=True)[1:3] == [None, None]
+    assert fits(links=[KEPT] * 9 + [MOVED], foremost=[MOVED], doubt=True)[1:3] == [None, None]
+    assert fits(links=[KEPT] * 8 + [LOST], doubt=True)[1:3] == [False, False]
+    assert fits(doubt=True, hidden=3, unseen="others")[1:3] == [None, None]
+    assert fits(links=[KEPT] * 8 + [LOST], doubt=True, hidden=1)[1:3] == [None, False]  # the hidden one may be kept
+    assert fits(links=[KEPT, LOST], doubt=True, hidden=3)[1] is False
+
+
+def test_real_rows_never_judge_more_mildly_than_what_noise_leaves_open() -> None:
+    """All states of up to four links, one of which may be foremost, and what each doubtful or hidden one can be."""
+    one = {"kept": KEPT, "weakened": MOVED, "lost": LOST}
+    for seen in (some for n in range(1, 5) for some in product(one, repeat=n)):
+        for truth in product(*([state] if state != "weakened" else list(one) for state in seen)):
+            links = [replace(one[state], name=str(at)) for at, state in enumerate(truth)]
+            told = [replace(one[state], name=str(at)) for at, state in enumerate(seen)]
+            for most in (0, 1):
+                public = fits(links=told, foremost=told[:most], doubt=True)
+                real = fits(links=links, foremost=links[:most])
+                assert not {(True, False), (False, True)} & set(zip(public, real, strict=True)), (seen, truth)
+
+
+def test_a_verdict_is_a_few_short_sentences() -> None:
+    """What is said first, and what of all that is too long for one sentence."""
+    fit = Verdict(columns=COLUMNS, links=[KEPT], training=(0.95, "a model learned it"))
+    assert fit.sentences() == (
+        "Good for counts of single columns (2 of 2 columns kept), tables of two columns (1 of 1 linked pairs kept), "
+        "regression and training.",
     )
-    half = Verdict(columns=columns, links=[good, bad], why="it needs real rows", remedy="more rows")
-    assert "tables of two columns (1 of 2 linked pairs), not for regression" in half.sentence()
-    assert half.sentence().endswith("not known: training (it needs real rows); what would help most: more rows")
-    open_ = Verdict(columns=columns, links=[good, replace(good, loss=0.75)], doubt=True, why="it needs real rows")
-    assert "linked pairs: 1 kept, 1 weakened or in doubt, 0 lost" in open_.sentence()
-    assert open_.uses()["regression"] is None and replace(open_, doubt=False).uses()["regression"] is False
-    hidden = replace(good, loss=0.75)
-    doubtful = replace(open_, links=[good, hidden, hidden], unseen="others were not looked at")
-    assert doubtful.uses()["tables of two columns"] is None
-    known = replace(doubtful, links=[good, good, hidden])
-    assert "tables of two columns (2 of 3 linked pairs seen)" in known.sentence()
-    none = Verdict(columns=[replace(columns[0], loss=3.0)], links=[bad], why="it needs real rows")
-    assert none.sentence().startswith("it is not fit for use: ") and "0.40 became 0.08" in none.sentence()
+    half = Verdict(columns=COLUMNS, links=[KEPT, LOST], why="it needs real rows", next="more rows")
+    assert half.sentences() == (
+        "Good for counts of single columns (2 of 2 columns kept).",
+        "Not good for tables of two columns (1 of 2 linked pairs kept) or regression: a × d: 0.4 to 0.",
+        "Not known: training (it needs real rows).",
+        "Next: more rows.",
+    )
+    assert half.sentence() == " ".join(half.sentences())[:-1]
+    first = replace(half, foremost=[LOST]).sentences()
+    assert first[:2] == (
+        "a × d is lost (0.4 to 0): not good for tables of two columns (1 of 2 linked pairs kept) or regression.",
+        "Good for counts of single columns (2 of 2 columns kept).",
+    )
+    taught = replace(
+        fit, training=(0.2, "a model that learned y from it predicts little"), columns=[KEPT] * 19 + [MOVED]
+    )
+    assert taught.sentences()[1:] == ("Not good for training: a model that learned y from it predicts little.",)
+    doubtful = replace(half, links=[KEPT, MOVED], doubt=True)
+    assert (
+        "tables of two columns (1 of 2 linked pairs kept, 1 in doubt), regression and training" in doubtful.sentence()
+    )
+    hidden = replace(doubtful, links=[KEPT], hidden=44_850, unseen="one weaker than 0.31 would not be seen")
+    assert "(1 of 1 linked pairs kept, one weaker than 0.31 would not be seen)" in hidden.sentence()
+    long = Judged(f"{'x' * 500} × y", 3.0, "association 0.40 became 0.08, in another way " * 4)
+    worst = Verdict(columns=[long] * 300, links=[long] * 44_850, foremost=[long], training=(0.0, "w"), next="n" * 300)
+    for said in (
+        *worst.sentences(),
+        *replace(worst, foremost=()).sentences(),
+        *replace(hidden, unseen="u" * 200).sentences(),
+    ):
+        assert len(said) <= 160 and said[-1] in ".…"
+    assert (
+        worst.sentences()[0].startswith("xxxx")
+        and "is lost: not good for counts of single columns" in worst.sentences()[0]
+    )
     assert judged("x", [("mean", 0.21, "m"), ("rows", 0.1, "r")]).state == "lost"
 
 
@@ -330,11 +401,9 @@ def surveyed() -> fedsyn.Synthesizer:
 
 def test_the_survey_as_drafted_keeps_its_links_and_is_told_so(surveyed: fedsyn.Synthesizer) -> None:
     real, made = newcomers.survey(), surveyed.sample(1_200, seed=2)
-    said = surveyed.evaluate(real).sentence()
+    pairs = surveyed.evaluate(real).verdict().uses()[1]
     assert correlation(made) > 0.42 and correlation(real) > 0.55
-    counts = re.search(r"linked pairs: (\d+) kept, (\d+) weakened, (\d+) lost", said)
-    assert counts is not None and int(counts[1]) >= 18 and int(counts[3]) <= 12
-    assert "tables of two columns" in said.partition(";")[0]
+    assert pairs.of == 45 and 18 <= pairs.kept < 41 and pairs.fit is False
     public = surveyed.predicted_quality
     assert public is not None
     told = public.sentence()
@@ -366,7 +435,7 @@ def test_the_headline_of_a_newcomer_s_table_is_true(name: str) -> None:
                 assert (pair.judged().state == "lost") if kept < 0.35 else True, pair.name
                 assert (pair.judged().state != "kept") if kept < 0.6 else True, pair.name
     public = fitted.predicted_quality
-    assert public is not None and public.sentence().startswith("by what was released, it is ")
+    assert public is not None and public.sentence().startswith("by what was released: ")
 
 
 @pytest.mark.slow
@@ -381,6 +450,6 @@ def test_an_order_is_asked_for_where_nothing_released_gave_one() -> None:
         kept.append(np.mean([p.kept for own in fitted for p in own.evaluate(frame).pairs if p.linked]))
         for own in fitted:
             assert own.predicted_quality is not None
-            asked = own.predicted_quality.sentence().partition("what would help most: ")[2].partition(";")[0]
+            asked = own.predicted_quality.sentence().partition("Next: ")[2].partition(".")[0]
             assert not re.search(r"\bq\d", asked), asked
     assert kept[1] < kept[0] + 0.1

@@ -88,7 +88,7 @@ def test_the_worst_comes_first() -> None:
     assert found.columns[0].name == "c1" and found.columns[-1].score == 1.0
     kept = [pair.kept for pair in found.pairs]
     assert kept == sorted(kept) and "c1" in (found.pairs[0].first, found.pairs[0].second)
-    assert "worst c1" in repr(found)
+    assert ": c1: " in repr(found) or "c1 × " in repr(found) or "× c1" in repr(found)
 
 
 def test_total_variation_is_that_of_its_definition() -> None:
@@ -198,7 +198,7 @@ def test_tables_without_rows_are_refused() -> None:
         compare_tables(schema(), real[:0], real, rng=rng())
     for rows in (1, 2, 3):  # too few for halves, groups or an attack, but no error
         found = compare_tables(schema(), real[:rows], real, holdout=real[:1], rng=rng())
-        assert 0 <= found.column_score <= 1 and found.sentence().startswith("it is ")
+        assert 0 <= found.column_score <= 1 and "ood for " in found.sentence()
 
 
 def test_dates_are_shown_as_dates_and_stand_in_order() -> None:

@@ -136,7 +136,7 @@ def test_the_page_of_a_run_says_what_it_is_first_and_shows_all_there_is(made: Pa
     lead = re.search(r'<p class="lead">(.*?)</p>', page)
     assert lead is not None
     assert lead[1].startswith("This is a synthetic table of ") and "it is not private (" in lead[1]  # it is seeded
-    assert "epsilon = 2 and delta = 1e-05" in lead[1] and " columns; it is not fit for use: " in lead[1]
+    assert "epsilon = 2 and delta = 1e-05" in lead[1] and " columns. Not good for " in lead[1]
     assert WARNING in page and "Do not release the table" in page
     for section in ("Columns", "Pairs of columns", "Associations", "Membership attack", "Metrics", "Model", "Privacy"):
         assert f">{section}</h2>" in page
@@ -182,7 +182,7 @@ def test_the_page_for_publication_reads_nothing_private(copy: Path) -> None:
     """It is the same, to the last byte, whatever the real rows and all that was measured against them were."""
     page_file = report_folder(copy, real=False)[0]
     page, whole = read(page_file), page_file.read_text(encoding="utf-8")
-    assert WARNING not in page and "For publication." in page and "workload error of at least" in page
+    assert WARNING not in page and "For publication." in page and "orkload error of at least" in page
     for private in ("real halves", "Membership attack", ">Metrics</h2>", ">Costs</h2>", "kB up", "workload_error</th>"):
         assert private not in page
     assert '"real"' not in whole and '"bytes_up"' not in whole
@@ -297,14 +297,14 @@ def test_report_without_the_real_rows_says_so(copy: Path, tmp_path: Path) -> Non
     RunConfig(**{**CONFIG, "data": data, "federation": partition}).save(copy / "config.yaml")
     page = read(report_folder(copy)[0])
     assert "real rows are not at hand" in page and ">Values of the columns</h2>" in page
-    assert "workload error of at least" in page
+    assert "orkload error of at least" in page
 
 
 def test_a_run_without_evaluation_compares_with_no_row(tmp_path: Path) -> None:
     run(RunConfig(**CONFIG, evaluation=[]), tmp_path)
     assert not (tmp_path / COMPARISON_FILE).exists()
     page = read(tmp_path / "report.html")
-    assert "workload error of at least" in page and ">Values of the columns</h2>" in page
+    assert "orkload error of at least" in page and ">Values of the columns</h2>" in page
     assert "bytes and times as they were measured" in page and "compares with the real rows" not in page
 
 
@@ -337,12 +337,12 @@ def test_published_row_counts_leave_an_exchange_to_be_hidden() -> None:
 
 def test_a_private_run_says_for_whom() -> None:
     text = first_sentence(replace(facts(), columns=2))
-    assert text.startswith("This is a synthetic table of 1,000 rows and 2 columns; how good it is was not measured. ")
+    assert text.startswith("This is a synthetic table of 1,000 rows and 2 columns. How good it is was not measured. ")
     assert "It was made by m from the rows of 3 holders" in text
     assert "keeps private one row, added or removed, at one client, with epsilon = 1 and delta = 1e-06" in text
     left_out = replace(facts(), joined=2)
     assert "It was made by m from the rows of 2 of 3 holders" in first_sentence(left_out)
-    assert "synthetic table of 1,000 rows; how good" in first_sentence(left_out), "columns are not at hand"
+    assert "synthetic table of 1,000 rows. How good" in first_sentence(left_out), "columns are not at hand"
     assert "hold for nobody" in first_sentence(facts(private=False, not_private_because=["seeded"]))
 
 

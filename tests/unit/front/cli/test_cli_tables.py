@@ -104,7 +104,7 @@ def test_a_mechanism_of_one_holder_says_whose_rows_it_took(call: Fedsyn, here: P
     assert result.code == 0, result
     assert "'mst' needs one holder: it took the rows of all 3 clients for one's" in " ".join(result.out.split())
     readme = Path("out", "README.md").read_text(encoding="utf-8")
-    assert f"and {len(pd.read_csv('out/synthetic.csv').columns)} columns;" in readme
+    assert f"and {len(pd.read_csv('out/synthetic.csv').columns)} columns." in readme
     assert "from the rows of one holder" in readme
     result = call("run", here / "run.yaml", "--out", "public", "--set", "privacy.client_sizes=public")
     promised = json.loads(Path("public", "ledger.json").read_text(encoding="utf-8"))["epsilon_replace_one"]
@@ -118,8 +118,8 @@ def test_a_run_says_what_an_analyst_asks(call: Fedsyn, here: Path) -> None:
     told = dict(line.split(":", 1) for line in re.sub(r"\n {17}", " ", result.out).splitlines())
     assert told["synthetic table"].strip() == "out/synthetic.csv" and told["page"].strip() == "out/report.html"
     assert "may be released: epsilon 3 at delta 1e-05, for one row, added or removed" in told["privacy"]
-    assert "predicted workload error" in told["predicted"] and "may be published" in told["predicted"]
-    assert "it is fit for" in told["compared"] and "workload_error" in told["metrics"]
+    assert "Predicted workload error" in told["predicted"] and "May be published." in told["predicted"]
+    assert "ood for " in told["compared"] and "workload_error" in told["metrics"]
     assert "held out" not in told
     assert call(*told["more rows"].strip().removeprefix("fedsyn ").split()).code == 0
     assert len(pd.read_csv("more.csv")) == 1000
