@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.held_out.held_cells import Cell, fitted, spread
 from experiments.held_out.held_tables import TABLES, available, row_counts, rows_of
-from experiments.verdicts.run import schema_of
+from experiments.verdicts.run import frame_of, schema_of
 from fedsyn import yamlio
 from fedsyn.evaluation.predicted import predict_quality
 from fedsyn.evaluation.predicted.effects import Effects
@@ -50,7 +50,8 @@ def told(name: str, rows: int, epsilon: float, chosen: bool) -> Iterator[Told]:
     links = seen_links(effects, errors, pairs, schema, seen_moments(effects, schema)).links
     ones = Workload.uniform([(attribute,) for attribute in domain])
     quality = predict_quality(strategy.model, evidence, errors, ones, schema=schema)
-    found = compare_tables(schema, train, strategy.model.sample(rows, rng), rng=rng)
+    made = strategy.model.sample(rows, rng)
+    found = compare_tables(frame_of(table, train), frame_of(table, made), rng=rng)
     true = {(pair.first, pair.second): pair.judged().state for pair in found.pairs}
     for doubt in [LINK_DOUBT] if chosen else DOUBTS:
         for link in links:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from experiments.held_out.held_tables import TABLES, Rows, available, row_counts, rows_of
 from fedsyn import yamlio
@@ -35,13 +36,22 @@ def schema_of(rows: Rows) -> Schema:
     )
 
 
+def frame_of(rows: Rows, codes: np.ndarray) -> pd.DataFrame:
+    """A table with the codes as values: numbers, or words."""
+    ordered = [rows.domain.ordered.get(name) == size for name, size in zip(rows.domain, rows.domain.shape, strict=True)]
+    words = np.array([f"v{i}" for i in range(max(rows.domain.shape))], dtype=object)
+    return pd.DataFrame(
+        {name: codes[:, j] if ordered[j] else words[codes[:, j]] for j, name in enumerate(rows.domain.attributes)}
+    )
+
+
 def compared(name: str, number: int, kept: float) -> TableComparison:
     """Half of so many rows of a table beside the other half with shrunken links."""
     rows, rng = rows_of(name), np.random.default_rng([number, round(10 * kept)])
     real, other = rows.train[: number // 2], rows.train[number // 2 : number]
     apart = np.stack([rng.permutation(column) for column in other.T], axis=1)
     made = np.where(rng.random((len(other), 1)) < kept, other, apart)
-    return compare_tables(schema_of(rows), real, made, rng=rng)
+    return compare_tables(frame_of(rows, real), frame_of(rows, made), rng=rng)
 
 
 def main() -> int:

@@ -86,69 +86,6 @@ def closeness(one: Floats, other: Floats) -> float:
     return min(1.0, max(0.0, 1.0 - float(np.abs(one - other).sum()) / 2))
 
 
-class MomentSums:
-    """Mean and standard deviation of columns of numbers.
-
-    Block by block (Chan, Golub and LeVeque 1979).
-    """
-
-    def __init__(self, columns: int) -> None:
-        self._count, self._mean, self._squares = np.zeros(columns), np.zeros(columns), np.zeros(columns)
-
-    def add(self, numbers: npt.NDArray[np.floating]) -> None:
-        """Takes in (n, columns) numbers, NaN where missing."""
-        known = np.isfinite(numbers)
-        count, values = known.sum(axis=0), np.where(known, numbers, 0.0).astype(np.float64)
-        mean = values.sum(axis=0) / np.maximum(count, 1)
-        squares = (np.where(known, values - mean, 0.0) ** 2).sum(axis=0)
-        whole = self._count + count
-        off, share = mean - self._mean, count / np.maximum(whole, 1)
-        self._squares += squares + off**2 * self._count * share
-        self._mean += off * share
-        self._count = whole
-
-    def moments(self) -> list[Moments | None]:
-        """(mean, standard deviation) of each column; None of one without any number."""
-        spread = np.sqrt(self._squares / np.maximum(self._count, 1))
-        columns = zip(self._count, self._mean.tolist(), spread.tolist(), strict=True)
-        return [(mean, sd) if count else None for count, mean, sd in columns]
-
-
-def moments(blocks: Sequence[npt.NDArray[np.floating]]) -> list[Moments | None]:
-    """Returns mean and standard deviation of each column.
-
-    Takes one (n, columns) block or more, NaN where missing.
-    """
-    sums = MomentSums(blocks[0].shape[1])
-    for block in blocks:
-        sums.add(block)
-    return sums.moments()
-
-
-def moments_of_shares(column: Column, share: Floats, at: Floats | None, rows: int) -> Moments | None:
-    """Returns mean and standard deviation of `rows` coded rows.
-
-    Values stand inside their bins as a table has them (`fedsyn.table.schema.inside`).
-
-    None without order or a known value.
-    """
-    if at is None:
-        return None
-    known = np.isfinite(at)
-    mass = share[known] / max(share[known].sum(), 1e-300)
-    if not mass.any():
-        return None
-    values = _values(column, mass, at[known], rows)
-    mean = float(mass @ values.mean(axis=1))
-    return mean, math.sqrt(float(mass @ ((values - mean) ** 2).mean(axis=1)))
-
-
-def levels(column: Column, codes: Codes, at: Floats | None) -> Floats:
-    """(n,) mean value of each row's code, as above; NaN where missing."""
-    assert at is not None
-    return level_of_codes(column, np.bincount(codes, minlength=len(at)) / max(1, len(codes)), at, len(codes))[codes]
-
-
 def level_of_codes(column: Column, share: Floats, at: Floats, rows: float) -> Floats:
     """Returns the mean value of each code, (size,).
 
@@ -171,18 +108,24 @@ def _values(column: Column, mass: Floats, at: Floats, rows: float) -> Floats:
     return np.floor(values) if column.whole else values
 
 
-def correlations(columns: Sequence[Floats]) -> Floats:
-    """Returns Pearson correlations, (columns, columns).
+def correlations(columns: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Returns Pearson correlations and their standard errors, (columns, columns) each.
 
-    Takes (n,) values per column, NaN where missing. A pair is over the rows that have both.
+    Takes (n,) values per column, NaN where missing. A pair is over the rows that have both. The errors are those of
+    the influence of single rows, so few rows far off make them wide: of z-scores a and b that of
+    ab - r (a^2 + b^2) / 2 (Devlin, Gnanadesikan and Kettenring 1975). Of normal values that is (1 - r^2) / sqrt(n).
     """
     values = np.stack(columns, axis=1)
     known = np.isfinite(values)
-    means = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    centred = np.where(known, values - means, 0.0)
-    squares = (centred**2).T @ known
+    rows = known.T.astype(np.float64) @ known
     with np.errstate(divide="ignore", invalid="ignore"):  # of a constant column there is none
-        return np.asarray(centred.T @ centred / np.sqrt(squares * squares.T))
+        z = np.where(known, values - np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0), 0.0)
+        z = np.where(known, z / np.sqrt((z**2).sum(axis=0) / known.sum(axis=0)), 0.0)
+        squares = (z**2).T @ known
+        r = z.T @ z / np.sqrt(squares * squares.T)
+        second, third, fourth = (z**2).T @ z**2, (z**3).T @ z, (z**4).T @ known
+        influence = second - r * (third + third.T) + 0.25 * r**2 * (fourth + fourth.T + 2.0 * second)
+        return np.asarray(r), np.sqrt(np.maximum(influence, 0.0)) / rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,25 +187,34 @@ class Grouping:
         return [table / max(1, len(codes)) for table in count(self.read(codes), self.domain, cliques)]
 
 
-def few_groups(real: Floats, at: Floats | None, least: float) -> npt.NDArray[np.int64]:
+def few_groups(real: Floats, at: Floats | None, least: float, most: int = MOST_GROUPS) -> npt.NDArray[np.int64]:
     """Returns the group of each code, (size,).
 
-    Codes are grouped by their share of the rows and their place. A group has the share `least` or more.
+    Codes are grouped by their share of the rows and their place, into `most` groups at most. A group has the share
+    `least` or more.
     """
     size = len(real)
-    if size <= MOST_GROUPS:
+    if size <= most:
         groups = np.arange(size)
     elif at is None:
-        groups = np.full(size, MOST_GROUPS - 1)
-        groups[np.argsort(-real, kind="stable")[: MOST_GROUPS - 1]] = np.arange(MOST_GROUPS - 1)
+        groups = np.full(size, most - 1)
+        groups[np.argsort(-real, kind="stable")[: most - 1]] = np.arange(most - 1)
     else:
         known = np.isfinite(at)
-        most = MOST_GROUPS - int((~known).any())
+        most -= int((~known).any())
         groups = np.empty(size, np.int64)
         mass = real[known]
         middle = np.cumsum(mass) - mass / 2
         groups[known] = np.minimum(most - 1, (most * middle / max(mass.sum(), 1e-300)).astype(np.int64))
         groups[~known] = most
+    return joined_groups(groups, real, least)
+
+
+def joined_groups(groups: npt.NDArray[np.int64], real: Floats, least: float) -> npt.NDArray[np.int64]:
+    """Returns groups of the share `least` or more, (size,).
+
+    A smaller one joins the one before it.
+    """
     groups = np.unique(groups, return_inverse=True)[1]  # a bin that holds many groups' rows leaves some empty
     joint = np.bincount(groups, real)
     joined, place = np.zeros(len(joint), np.int64), -1

@@ -10,10 +10,11 @@ weakened. Whoever finds the losses, from real rows or from released values alone
 | a link of two columns | shrunk by more than half, or linked in another way |
 | a correlation of two numbers | shrunk or grown so, beyond what chance does |
 | the mean of a column | moved by more than 0.2 standard deviations of the real values |
-| its standard deviation | multiplied or divided by more than 1.5 |
-| the share of its most frequent value | moved by more than 10 points |
+| its standard deviation | multiplied or divided by more than 1.5, beyond what chance and one row do |
+| its tails, beyond the middle 98% of the real rows | fewer than half of the rows, beyond what chance does |
+| the share of a value that many rows share, or of missing | moved by more than 10 points |
 | its shares together | more than a fifth of the rows would have to change |
-| values that are `other` | more than a fifth of the rows |
+| values that are `other`, or in no real row | more than a fifth of the rows |
 
 A use needs nearly all of what it rests on (`NEEDED`) to be kept, and no foremost one to be lost: "weakened" and "moved"
 are not kept. Of released values alone some is in doubt and some was not seen: a use is then called fit only where
@@ -32,7 +33,7 @@ from fedsyn.table.schema import CategoricalColumn
 from fedsyn.table.schema.columns import Column
 
 #: The loss that is called lost, in its own unit.
-LOST = {"link": 0.5, "mean": 0.2, "spread": math.log(1.5), "share": 0.1, "rows": 0.2, "other": 0.2}
+LOST = {"link": 0.5, "mean": 0.2, "spread": math.log(1.5), "tail": 0.5, "share": 0.1, "rows": 0.2, "other": 0.2}
 #: A weaker association (Cramér's V) is no link, however many rows show it.
 LEAST_LINK = 0.1
 #: Chance of one false link among all pairs of a table.
@@ -66,7 +67,7 @@ class Judged:
 
 
 def judged(name: str, losses: Sequence[tuple[str, float, str]]) -> Judged:
-    """Returns the worst of some losses.
+    """Returns the worst of some losses, of equal ones the first.
 
     Each loss is (kind, amount in its own unit, words).
 
@@ -74,7 +75,7 @@ def judged(name: str, losses: Sequence[tuple[str, float, str]]) -> Judged:
     Judged(name='cost', loss=2.65, why='mean 4,801 became 8,268')
     """
     scaled = [(round(amount / LOST[kind], 4), why) for kind, amount, why in losses if math.isfinite(amount)]
-    return Judged(name, *max(scaled, default=(0.0, "")))
+    return Judged(name, *max(scaled, key=lambda loss: loss[0], default=(0.0, "")))
 
 
 @dataclass(frozen=True)
@@ -94,17 +95,17 @@ class Correlation:
     kept: float
 
     @classmethod
-    def of(cls, was: float, now: float, rows: int, synthetic_rows: int) -> Correlation | None:
-        """Returns the finding from two correlations and row numbers.
+    def of(cls, was: float, now: float, error: float) -> Correlation | None:
+        """Returns the finding from two correlations.
 
-        Returns None where the first correlation is below 0.1.
+        `error` is the standard error of their difference. Returns None where the first one is below 0.1.
         """
         if not abs(was) >= LEAST_LINK:
             return None
         now = now if math.isfinite(now) else 0.0
         most = max(abs(was), abs(now))
-        error = math.hypot((1.0 - was**2) / math.sqrt(rows), (1.0 - now**2) / math.sqrt(synthetic_rows)) / most
-        return cls(round(was, 4), round(now, 4), round(min(1.0, was * now / most**2 + error), 4))
+        kept = was * now / most**2 + (error / most if math.isfinite(error) else 0.0)
+        return cls(round(was, 4), round(now, 4), round(min(1.0, kept), 4))
 
 
 def doubtful(kind: str, amount: float, doubt: float) -> float:
@@ -306,7 +307,8 @@ def _refused(bad: Sequence[Use], amiss: Judged | None, first: bool) -> str:
         return _fitting([f"N{uses[0]}: {bad[0].why}", f"N{uses[0]}"])
     short = amiss.name if len(amiss.name) <= 60 else f"{amiss.name[:59]}…"
     if first:
-        return _fitting([f"{short} is lost{why}: n{use}" for use in uses for why in (f" ({amiss.why})", "")])
+        whys = (f" ({amiss.why})", "")
+        return _fitting([f"The link {short} is lost{why}: n{use}" for use in uses for why in whys])
     return _fitting([f"N{use}: {text}" for use in uses for text in (f"{short}: {amiss.why}", f"worst is {short}")])
 
 

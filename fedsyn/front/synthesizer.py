@@ -379,25 +379,22 @@ class Synthesizer(Generic[F]):
             real: rows to compare with, one table or several.
             label: column to predict; the schema's own by default.
         """
-        return self._compared(self._fitted("evaluate()"), real, label)[1]
+        return self._compared(self._fitted("evaluate()"), real, label)
 
-    def _compared(
-        self, release: ReleasedRun, real: Any, label: str | None = None
-    ) -> tuple[npt.NDArray[Any], TableComparison]:
-        """Draws as many synthetic rows as there are real ones.
-
-        Returns their codes, and their scores.
-        """
+    def _compared(self, release: ReleasedRun, real: Any, label: str | None = None) -> TableComparison:
+        """Compares real rows with as many synthetic ones, both as frames."""
         from fedsyn.evaluation.real.comparison import compare_tables
-        from fedsyn.evaluation.scores import moments
+        from fedsyn.front.conditions import restrict
+        from fedsyn.front.several import frame_of
+        from fedsyn.lazy import pd
 
-        blocks = [release.schema.block(frame) for frame in frames_of(real)]
-        real_codes = np.concatenate([block.codes for block in blocks])
-        randomness = Randomness(self.seed)
-        codes = _codes_of(release, max(1, len(real_codes)), randomness.ordinary("evaluate", "rows"))
-        known = moments([block.numbers for block in blocks]), None
-        rng = randomness.ordinary("evaluate")
-        return codes, compare_tables(release.schema.adjusted(None, label), real_codes, codes, moments=known, rng=rng)
+        frames = frames_of(real)
+        rows = frames[0] if len(frames) == 1 else pd.concat([frame.astype(object) for frame in frames], join="inner")
+        release.schema.require_columns(rows.columns)
+        schema, model = restrict(release.schema, release.model, {})
+        synthetic = frame_of(schema, model, max(1, len(rows)), Randomness(self.seed))
+        rng = Randomness(self.seed).ordinary("evaluate")
+        return compare_tables(rows, synthetic, schema=release.schema.adjusted(None, label), rng=rng)
 
     @overload
     def report(self, path: None = None, real: AnyFrame | Sequence[AnyFrame] | None = None) -> str: ...
@@ -419,11 +416,9 @@ class Synthesizer(Generic[F]):
         from fedsyn.runs.synthesis import expected_rows
 
         release = self._fitted("report()")
-        if real is None:
-            rows = min(expected_rows(release.model), _MOST_DRAWN)
-            page = page_of(release, _codes_of(release, rows, Randomness(self.seed).ordinary("report")))
-        else:
-            page = page_of(release, *self._compared(release, real))
+        rows = min(expected_rows(release.model), _MOST_DRAWN)
+        codes = _codes_of(release, rows, Randomness(self.seed).ordinary("report"))
+        page = page_of(release, codes, None if real is None else self._compared(release, real))
         if path is None:
             return page
         target = path_of(path)

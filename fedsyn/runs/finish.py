@@ -90,7 +90,8 @@ def finish(
     write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
     if evaluated and full_page:
         with said_if_it_fails("the comparison with the real rows"):
-            compare(config, schema, data, prepared.moments, out)
+            assert prepared.real is not None
+            compare(config, schema, data, prepared.real, out)
     with said_if_it_fails("the page"):
         write_run_page(out, config=config, synthetic=synthetic, draw=full_page)
     return metrics

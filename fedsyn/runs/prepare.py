@@ -22,19 +22,18 @@ from fedsyn.config import DataNode, RunConfig
 from fedsyn.domain import Flags
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.evaluation.inputs import column_ranges, label_values
-from fedsyn.evaluation.scores import Moments, MomentSums
 from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, metric, partitioner
 from fedsyn.runs import open_tables
+from fedsyn.runs.real_rows import RealRows, RealTable
 from fedsyn.table.data.encoded import RowFiles, RowSpool, forget, taken, write_encoded
-from fedsyn.table.data.options import written_as
+from fedsyn.table.data.options import FileOptions, written_as
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, Block, OwnRows
 from fedsyn.table.schema.holdings import Holding, no_row_fits, sentences
 
 log = logging.getLogger("fedsyn")
-_ROWS = 1 << 18  # that are read at a time from what was spooled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +74,7 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
     for rows in (tables.train, tables.test, tables.test_numbers):
         forget(rows)  # from here on the run reads what was stored
     clients = len(tables.parts) if config.federation.columns is None else config.federation.clients
-    return Prepared(folder, tables.schema, True, clients, tables.name, files, tables.moments).save()
+    return Prepared(folder, tables.schema, True, clients, tables.name, files, tables.real).save()
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Prepared:
         clients: number of clients.
         name: of the data source, for reports.
         files: of its rows, which are there as long as this object is.
-        moments: of the training rows, as `SplitTable` has them.
+        real: the rows as they are written; None: there are none here.
     """
 
     folder: Path
@@ -100,7 +99,7 @@ class Prepared:
     clients: int
     name: str
     files: RowFiles = field(default_factory=RowFiles, compare=False, repr=False)
-    moments: Sequence[Moments | None] | None = None
+    real: RealRows | None = field(default=None, compare=False, repr=False)
 
     @property
     def closed(self) -> Prepared:
@@ -186,7 +185,7 @@ class SplitTable:
         test_numbers: (m, numeric columns) float32 values of the same rows before binning.
         native: (n,) the source's own client of each training row, or None.
         holders: ids of all of the source's own clients, also of those without training rows; None without `native`.
-        moments: mean and standard deviation of the training rows' values in each column with bins.
+        real: the rows as they are written.
         own, test_own: the same rows' own values in the open columns of an open schema, whose codes are placeholders.
         parts: row indices into `train` of each client of a simulation; empty before they are split.
     """
@@ -197,7 +196,7 @@ class SplitTable:
     test: npt.NDArray[np.integer]
     test_numbers: npt.NDArray[np.float32]
     native: npt.NDArray[np.int64] | None
-    moments: Sequence[Moments | None]
+    real: RealRows
     own: OwnRows = NOTHING_OWN
     test_own: OwnRows = NOTHING_OWN
     parts: Sequence[npt.NDArray[np.int64]] = ()
@@ -292,12 +291,13 @@ class _Part(NamedTuple):
     """One table of a source, in blocks.
 
     It is the source's only table or a client's. `rows` is None if their number is not known before they
-    are read.
+    are read. `source` gives them as they are written.
     """
 
     rows: int | None
     blocks: Iterable[Block]
     holding: Holding
+    source: pd.DataFrame | tuple[Path, FileOptions]
     path: Path = Path()
 
 
@@ -346,15 +346,14 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
     # Rows are divided once their number is known.
     roles = split_rows(data, sum(known)) if len(known) == len(source.parts) and any(known) else None
     codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
-    numbers, sums = RowSpool(len(column_ranges(schema)), np.float32), MomentSums(len(column_ranges(schema)))
-    own_rows, kept, rows, done = list[OwnRows](), list[Flags](), [0] * len(source.parts), 0
+    numbers, own_rows, kept = RowSpool(len(column_ranges(schema)), np.float32), list[OwnRows](), list[Flags]()
+    rows, read, done = [0] * len(source.parts), [0] * len(source.parts), 0
     # Block by block; with known roles each row goes to its place at once.
     for client, part in enumerate(source.parts):
-        seen = 0
         for block in part.blocks:
             here = slice(done, done + block.read)
-            done, seen = here.stop, seen + block.read
-            if part.rows is not None and seen > part.rows:
+            done, read[client] = here.stop, read[client] + block.read
+            if part.rows is not None and read[client] > part.rows:
                 break
             rows[client] += len(block.codes)
             own_rows.append(block.own)
@@ -363,8 +362,7 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
             numbers.append(block.numbers if roles is None else block.numbers[block.of(roles[1][here])])
             if roles is not None:
                 test.append(block.codes[block.of(roles[1][here])])
-                sums.add(block.numbers[block.of(roles[0][here])])
-        check_rows(part.path, seen, part.rows)
+        check_rows(part.path, read[client], part.rows)
     # Rows that are left out have no role.
     everywhere = np.concatenate([*kept, np.zeros(0, dtype=bool)])
     native, done = source.native if source.native is None else source.native[everywhere], int(everywhere.sum())
@@ -377,8 +375,6 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
     train, held_out = roles or split_rows(data, done)
     divided = codes.rows(), test.rows(), numbers.rows()
     if roles is None:
-        for start in range(0, done, _ROWS):
-            sums.add(divided[2][start : start + _ROWS][train[start : start + _ROWS]])
         divided = taken(divided[0], train), taken(divided[0], held_out), taken(divided[2], held_out)
     # The client of each training row, and the own values of open columns.
     native = np.repeat(np.arange(len(rows)), rows) if source.each_a_client else native
@@ -387,7 +383,27 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
     joined = OwnRows.joined(own_rows)
     owned = joined.taken(train), joined.taken(held_out)
     mine = None if native is None else native[train]
-    return SplitTable(source.name, schema, *divided, mine, sums.moments(), *owned, holders=holders)
+    real = _real_rows(source, read, everywhere, train, held_out, whole=data.sample == 1.0)
+    return SplitTable(source.name, schema, *divided, mine, real, *owned, holders=holders)
+
+
+def _real_rows(
+    source: _Source, read: Sequence[int], kept: Flags, train: Flags, held_out: Flags, whole: bool
+) -> RealRows:
+    """Returns the rows as they are written.
+
+    Args:
+        source: the table.
+        read: rows of each of its parts.
+        kept: (rows read,) which the schema could take.
+        train, held_out: (rows kept,) their roles.
+        whole: whether no sample was drawn. Then rows that the schema could not take are real rows all the same.
+    """
+    roles = np.full((2, len(kept)), False)
+    roles[:, kept] = train, held_out
+    roles[0] |= ~kept & whole
+    tables = tuple(RealTable(rows, part.source) for rows, part in zip(read, source.parts, strict=True))
+    return RealRows(tables, *roles)
 
 
 def _require_rows(source: _Source, fits: Flags, roles: tuple[Flags, Flags] | None) -> None:
@@ -435,7 +451,7 @@ def _files(data: DataNode, given_schema: Schema | None) -> _Source | None:
     for path, options in files:
         holding = Holding(schema)
         blocks = encoded_blocks(path, schema, options, holding=holding)
-        parts.append(_Part(row_count(path, options), blocks, holding, path))
+        parts.append(_Part(row_count(path, options), blocks, holding, (path, options), path))
     return _Source(Path(data.source).name.split(".")[0], schema, parts, bool(data.holders))
 
 
@@ -456,7 +472,7 @@ def _in_memory(frame: pd.DataFrame, schema: Schema) -> _Part:
     It is encoded when it is asked for.
     """
     holding = Holding(schema)
-    return _Part(len(frame), map(holding.encoded, [frame]), holding)
+    return _Part(len(frame), map(holding.encoded, [frame]), holding, frame)
 
 
 def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given_schema: Schema | None) -> _Source:

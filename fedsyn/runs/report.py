@@ -25,13 +25,13 @@ from fedsyn.errors import ConfigError, DataError, FedsynError, InputError
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
-from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
+from fedsyn.evaluation.real.comparison import MOST_ROWS, TableComparison, compare_tables
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.scales import scales
 from fedsyn.evaluation.record import Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
-from fedsyn.evaluation.scores import Grouping, Moments, association, axis_labels, shares
+from fedsyn.evaluation.scores import Grouping, association, axis_labels, shares
 from fedsyn.evaluation.verdict import few
 from fedsyn.files import write_text
 from fedsyn.inference import AnyModel, Model
@@ -51,10 +51,12 @@ from fedsyn.runs.directory import (
 )
 from fedsyn.runs.federated_evaluation import table_rows
 from fedsyn.runs.prepare import split_tables
+from fedsyn.runs.real_rows import RealRows
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.counting.sums import group_of_cells, sums_of_groups
 from fedsyn.table.counting.workload import strangers_workload
 from fedsyn.table.data.options import shown_layout
+from fedsyn.table.data.readers import raw_rows
 from fedsyn.table.data.sources import is_path
 from fedsyn.table.schema import Schema
 
@@ -301,16 +303,15 @@ def _predict(config: RunConfig, out: Path) -> str:
     return ""
 
 
-def compare(
-    config: RunConfig, schema: Schema, data: EvaluationInput, moments: Sequence[Moments | None] | None, out: Path
-) -> None:
+def compare(config: RunConfig, schema: Schema, data: EvaluationInput, real: RealRows, out: Path) -> None:
     """Writes comparison.json, the table beside the real rows.
 
-    The moments of the real rows are known. Each metric's scale is written, too.
+    Both are read as they are written. Each metric's scale is written, too.
     """
-    rng = np.random.default_rng(COMPARISON_SEED)
-    assert data.synthetic is not None
-    comparison = compare_tables(schema, data.train, data.synthetic, holdout=data.test, moments=(moments, None), rng=rng)
+    rng, table = np.random.default_rng(COMPARISON_SEED), synthetic_file(out)
+    synthetic = raw_rows(table, reading_of(table, schema), schema.order, most=MOST_ROWS, rng=rng)
+    rows, held_out = real.read(schema.order, MOST_ROWS, rng)
+    comparison = compare_tables(rows, synthetic, holdout=held_out, schema=schema, rng=rng)
     save_evaluation(out, replace(comparison, scales=scales(config.evaluation.metrics, data, rng)))
 
 
@@ -346,7 +347,7 @@ def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
             test_numbers=table.test_numbers,
         )
         if not compared:
-            compare(config, schema, data, table.moments, out)
+            compare(config, schema, data, table.real, out)
     except (FedsynError, OSError) as error:
         if named:
             raise

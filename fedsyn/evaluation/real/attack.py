@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.evaluation.inputs import sample_rows
-from fedsyn.evaluation.scores import Codes, Floats, places
-from fedsyn.table.schema import Schema
+from fedsyn.evaluation.real.reading import Readings
+from fedsyn.evaluation.scores import Codes, Floats
 
 MOST_ATTACKED = 1000  # rows of each kind
 _COMPARISONS = 300_000_000  # of one cell with another, by which the synthetic rows are limited
@@ -56,7 +56,7 @@ class Attack:
 
 
 def membership(
-    schema: Schema, real: Codes, holdout: Codes, synthetic: Codes, rng: np.random.Generator
+    readings: Readings, real: Codes, holdout: Codes, synthetic: Codes, rng: np.random.Generator
 ) -> Attack | None:
     """Attacks at most 1,000 rows of each kind.
 
@@ -66,7 +66,7 @@ def membership(
     and 0 or 1 elsewhere, also between a number and a missing value.
 
     Args:
-        schema: of the codes.
+        readings: of the codes.
         real: (n, d) training rows.
         holdout: (m, d) rows that were not trained on.
         synthetic: (s, d) the table under attack.
@@ -77,8 +77,8 @@ def membership(
         return None
     limit = max(_FEWEST_SYNTHETIC, _COMPARISONS // (2 * attacked * max(1, real.shape[1])))
     sample = sample_rows(synthetic, limit, rng)
-    near = _closest(schema, sample_rows(real, attacked, rng), sample)
-    far = _closest(schema, sample_rows(holdout, attacked, rng), sample)
+    near = _closest(readings, sample_rows(real, attacked, rng), sample)
+    far = _closest(readings, sample_rows(holdout, attacked, rng), sample)
     auc, lower, upper = auc_interval(-near, -far)
     copies = [float(np.mean(distances == 0)) for distances in (near, far)]
     return Attack(auc, lower, upper, attacked, len(sample), *copies)
@@ -108,11 +108,11 @@ def _beaten(scores: Floats, ordered: Floats) -> Floats:
     return result
 
 
-def _closest(schema: Schema, rows: Codes, table: Codes) -> npt.NDArray[np.float64]:
+def _closest(readings: Readings, rows: Codes, table: Codes) -> npt.NDArray[np.float64]:
     """(rows,) distance of each row to the nearest row of a table."""
     from scipy.spatial.distance import cdist  # which a fit does without
 
-    (near, near_codes), (table_points, table_codes) = _points(schema, rows), _points(schema, table)
+    (near, near_codes), (table_points, table_codes) = _points(readings, rows), _points(readings, table)
     step = max(1, _BLOCK // len(table))
     result = np.empty(len(rows))
     for start in range(0, len(rows), step):
@@ -123,7 +123,7 @@ def _closest(schema: Schema, rows: Codes, table: Codes) -> npt.NDArray[np.float6
     return result
 
 
-def _points(schema: Schema, rows: Codes) -> tuple[Floats, Floats]:
+def _points(readings: Readings, rows: Codes) -> tuple[Floats, Floats]:
     """Returns rows as points for the L1 distance.
 
     Numbers and dates as points, and the codes of all other columns.
@@ -132,8 +132,8 @@ def _points(schema: Schema, rows: Codes) -> tuple[Floats, Floats]:
     at a distance of 1 from every number.
     """
     known, codes = [np.zeros((len(rows), 0))], [np.zeros((len(rows), 0))]
-    for axis, name in enumerate(schema.domain):
-        at = places(schema, name)
+    for axis, name in enumerate(readings.domain):
+        at = readings.places(name)
         if at is None:
             codes.append(rows[:, axis, None].astype(np.float64))
         else:

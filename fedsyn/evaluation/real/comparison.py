@@ -1,10 +1,12 @@
-"""Comparison of a synthetic table with real rows.
+"""Comparison of a synthetic table with real rows, value by value.
 
 Columns, pairs, prediction and an attack are compared.
 
 What `fedsyn evaluate`, `Synthesizer.evaluate` and the page of a simulated run show: what became of each column (its
-moments, its shares, values that are `other`), and of each pair that something links. It reads real rows: nothing here
-is private. docs/metrics.md defines each figure; `fedsyn.evaluation.verdict` says what is lost.
+moments, its shares, what is missing, what no real row has), and of each pair that something links. Both tables are read
+as they are written, in codes that the real rows alone give (`fedsyn.evaluation.real.reading`): the schema that made the
+table has no say, or what it cannot see nobody would. It reads real rows: nothing here is private. docs/metrics.md
+defines each figure; `fedsyn.evaluation.verdict` says what is lost.
 
 Rules that bound the work, all seeded by the caller: at most 200,000 rows of either table are read; pairs are those of
 at most 60 columns (the label and others at random), counted on at most 20 million rows times pairs.
@@ -18,141 +20,32 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedsyn.errors import DataError
 from fedsyn.evaluation.inputs import sample_rows
 from fedsyn.evaluation.real.attack import Attack, membership
+from fedsyn.evaluation.real.columns import ColumnScore, ReadColumn, Through, column_score, through_schema
 from fedsyn.evaluation.real.prediction import Prediction, prediction
-from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, percents, sentence
-from fedsyn.evaluation.scores import (
-    Codes,
-    Floats,
-    Grouping,
-    Moments,
-    axis_labels,
-    closeness,
-    correlations,
-    levels,
-    link,
-    moments_of_shares,
-    places,
-    shares,
-)
-from fedsyn.evaluation.verdict import (
-    CHANCE,
-    LEAST_LINK,
-    LOST,
-    Correlation,
-    Judged,
-    Verdict,
-    few,
-    folded,
-    judged,
-    judged_link,
-)
+from fedsyn.evaluation.real.reading import Reading, Readings
+from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence
+from fedsyn.evaluation.scores import Codes, Floats, closeness, correlations, link
+from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Correlation, Judged, Verdict, few, judged_link
+from fedsyn.lazy import pd
 from fedsyn.notebook import Bar, View
-from fedsyn.table.schema import BinnedColumn, CategoricalColumn, Schema
-from fedsyn.table.schema.binned import NUMBERS
-from fedsyn.table.schema.columns import Column
+from fedsyn.table.schema import Schema
 
 MOST_ROWS = 200_000
 MOST_PAIRED_COLUMNS = 60
 MOST_COUNTED = 20_000_000  # rows times pairs
 _FEWEST_COUNTED_ROWS = 5_000
+_THROUGH = 20_000  # real rows that a schema alone is tried on
 #: What stands beside what a comparison shows.
 NOT_PRIVATE = "Read from the real rows, exactly: not for publication."
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnScore:
-    """One column.
-
-    Attributes:
-        name: of the column.
-        score: 1 - total variation distance of the real and the synthetic marginal: 1 is equal, 0 is disjoint.
-        moved: share of the rows that would have to change their group of values, of at most 8; of listed values.
-        other: share of the real rows whose value is in the category `other`.
-        unlisted: share of the real rows whose value the schema does not list, and no synthetic row has.
-        moments: mean and standard deviation of the real values and of the synthetic ones; None without order.
-        ordered: whether its values are numbers or dates; plain: whether they are numbers.
-        lists_numbers: whether it lists text that is mostly numbers.
-        cut: whether the real values lose their mean or standard deviation already by the schema's bounds and bins.
-        labels: what each code stands for.
-        real, synthetic: shares of the rows that have each code.
-    """
-
-    name: str
-    score: float
-    moved: float
-    other: float
-    moments: tuple[Moments, Moments] | None
-    ordered: bool
-    plain: bool
-    labels: tuple[str, ...]
-    real: tuple[float, ...]
-    synthetic: tuple[float, ...]
-    lists_numbers: bool = False
-    cut: bool = False
-    unlisted: float = 0.0
-
-    def judged(self) -> Judged:
-        """Returns what became of the column, by the worst of its losses."""
-        losses = [("rows", self.moved, f"{percents(self.moved)} of the rows would have to change")]
-        losses.append(("other", self.other, f"{percents(self.other)} of the real rows are 'other', an unlisted value"))
-        if self.unlisted:
-            words = (
-                f"{percents(self.unlisted)} of the real rows hold values of '{self.name}' that the schema does not list"
-            )
-            losses.append(("other", self.unlisted, words))
-        if self.moments is not None:
-            losses += _of_moments(*self.moments, self.plain)
-        if not self.ordered:
-            real, synthetic = self._listed_shares()
-            top = int(np.argmax(real))
-            was, now = float(real[top]), float(synthetic[top])
-            losses.append(
-                ("share", abs(was - now), f"{self.labels[top]!r} had {was:.0%} of the rows and has {now:.0%}")
-            )
-        return judged(self.name, losses)
-
-    def _listed_shares(self) -> tuple[Floats, Floats]:
-        """Returns the real and the synthetic shares among listed values."""
-        real, synthetic = np.array(self.real), np.array(self.synthetic)
-        return (listed(real), listed(synthetic)) if self.unlisted else (real, synthetic)
-
-
-def listed(share: Floats) -> Floats:
-    """Returns shares without those of the last code, which is not listed.
-
-    They sum to 1, or are all 0.
-    """
-    known = np.append(share[:-1], 0.0)
-    return np.asarray(known / max(known.sum(), 1e-300))
-
-
-def _of_moments(real: Moments, synthetic: Moments, plain: bool) -> list[tuple[str, float, str]]:
-    """Returns the losses of a mean and a standard deviation.
-
-    `plain` says that the values are numbers.
-    """
-    (mean, sd), (synthetic_mean, synthetic_sd) = real, synthetic
-    off = abs(synthetic_mean - mean) / sd if sd else 10.0 if mean != synthetic_mean else 0.0
-    words = f"its mean moved by {off:.2f} standard deviations"
-    moved = f"{words}, from {number(mean)} to {number(synthetic_mean)}" if plain else words
-    turned = synthetic_sd / sd if sd else 1.0 if sd == synthetic_sd else math.inf
-    words = f"its standard deviation is {turned:.2f} times the real one"
-    return [("mean", off, moved), ("spread", min(10.0, abs(math.log(turned))) if turned else 10.0, words)]
-
-
-def number(value: float) -> str:
-    """A moment, as people write it."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class PairScore:
-    """Two columns together, codes beyond 8 in groups.
+    """Two columns together, their values in few groups.
 
     Attributes:
         first, second: the columns.
@@ -160,7 +53,7 @@ class PairScore:
         association, association_synthetic: Cramér's V (bias-corrected), real and synthetic.
         kept: how much of what links them is in the table: `fedsyn.evaluation.scores.Link`.
         linked: whether something links the real columns, beyond chance and by V = 0.1 at least.
-        correlation: of two columns with bins; None where the real one is below 0.1.
+        correlation: of two columns of numbers or dates; None where the real one is below 0.1.
     """
 
     first: str
@@ -196,6 +89,8 @@ class TableComparison(Evaluation):
         rules: how the work was bounded, one sentence each; empty where all rows and pairs were read.
         real_rows, synthetic_rows, holdout_rows: of the given tables.
         label: the column to predict; None: none was named.
+        propensity: how well a model tells synthetic rows from real ones; None: not computed.
+        regressions: coefficients of regressions beside the real ones; None: not computed.
         scales: metric of the run -> name of a reference -> value; None: not finite.
     """
 
@@ -213,6 +108,8 @@ class TableComparison(Evaluation):
     synthetic_rows: int
     holdout_rows: int
     label: str | None = None
+    propensity: Any = None
+    regressions: Any = None
     scales: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
     @property
@@ -245,21 +142,21 @@ class TableComparison(Evaluation):
 
     def remedy(self) -> str:
         """Returns what would help most, as one clause."""
-        folded = [column.name for column in self.columns if column.other > LOST["other"]]
-        unlisted = [column for column in self.columns if column.unlisted > LOST["other"]]
-        folded += [column.name for column in unlisted if not column.ordered]
-        lost = [pair for pair in self.pairs if pair.linked and pair.judged().state == "lost"]
-        if folded or unlisted:
-            numbers = [column.name for column in self.columns if column.lists_numbers]
-            return of_unlisted(folded, numbers, [column.name for column in unlisted if column.ordered])
-        if cut := [column.name for column in self.columns if column.cut]:
+        lost = [column for column in self.columns if column.judged().state == "lost"]
+        unread = [column for column in lost if max(column.gone, column.new) > LOST["other"]]
+        if read := [column for column in unread if column.gone > LOST["other"] or column.ordered]:
+            numbers = [column.name for column in read if column.ordered]
+            return of_unlisted([column.name for column in read], numbers)
+        if cut := [column.name for column in lost if column.by_schema]:
             return f"bounds and bins that fit the values of {few(cut)}: the real rows lose as much to them"
-        sizes = {column.name: len(column.labels) for column in self.columns}
-        cells = [sizes[pair.first] * sizes[pair.second] for pair in lost]
+        links = [pair for pair in self.pairs if pair.linked and pair.judged().state == "lost"]
+        sizes = {column.name: column.codes for column in self.columns}
+        cells = [sizes[pair.first] * sizes[pair.second] for pair in links]
         if cells and float(np.median(cells)) > max(64, self.real_rows / 20):
             return f"fewer bins: two columns have {np.median(cells):,.0f} cells for {self.real_rows:,} rows"
-        amiss = lost or any(column.judged().state == "lost" for column in self.columns)
-        return "a larger epsilon or more rows" if amiss else ""
+        amiss = (pair.judged() for pair in self.pairs if pair.linked), (column.judged() for column in self.columns)
+        kept = all(one.state == "kept" for some in amiss for one in some)
+        return "" if kept else "a larger epsilon or more rows"
 
     def sentence(self) -> str:
         """Returns the verdict, as one clause."""
@@ -307,56 +204,57 @@ def foremost(links: Sequence[PairScore], label: str | None) -> list[PairScore]:
 
 
 def compare_tables(
-    schema: Schema,
-    real: Codes,
-    synthetic: Codes,
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
     *,
-    holdout: Codes | None = None,
+    holdout: pd.DataFrame | None = None,
     label: str | None = None,
-    moments: tuple[Sequence[Moments | None] | None, Sequence[Moments | None] | None] = (None, None),
+    schema: Schema | None = None,
     rng: np.random.Generator,
 ) -> TableComparison:
     """Compares a synthetic table with real rows.
 
     Args:
-        schema: of the codes.
-        real: (n, d) codes of the rows that the table was made from.
-        synthetic: (s, d) codes of the table.
-        holdout: (m, d) codes of real rows that it was not made from; without them nothing is attacked, and prediction
-            is tested on a half of the real rows.
-        label: what to predict; the schema's own by default.
-        moments: `scores.moments` of the values themselves in the columns with bins, real and synthetic; None: values
-            are taken to lie in their bins as a table has them.
+        real: the rows that the table was made from; text as their file has it.
+        synthetic: the table, as it is written.
+        holdout: real rows that it was not made from; without them nothing is attacked, and prediction is tested on a
+            half of the real rows.
+        label: what to predict; None: the schema's own, if there is a schema.
+        schema: of the synthetic table, which says what to do next: how much of the real rows it loses by itself. No
+            value is read by it.
         rng: chooses rows, halves and columns.
 
     Returns:
-        The scores; nothing of it is private.
+        The scores of the columns that both tables have; nothing of it is private.
 
     Raises:
-        DataError: there is no real or no synthetic row.
+        DataError: there is no real or no synthetic row, no column in common, or no such label.
     """
     for name, table in (("real", real), ("synthetic", synthetic)):
         if len(table) == 0:
             raise DataError(f"the {name} table has no rows to compare")
-    label = schema.label if label is None else label
-    rules = [f"Not judged, because constraints compute them: {', '.join(schema.derived)}."] if schema.derived else []
+    label = schema.label if label is None and schema is not None else label
+    names, rules = _shared_columns(real, synthetic, schema, label)
     sizes = (len(real), len(synthetic), 0 if holdout is None else len(holdout))
     if max(sizes) > MOST_ROWS:
         rules.append(f"At most {MOST_ROWS:,} rows of each table, drawn at random, were read.")
-    real, synthetic = sample_rows(real, MOST_ROWS, rng), sample_rows(synthetic, MOST_ROWS, rng)
-    order = rng.permutation(len(real))
-    halves = real[order[: len(real) // 2]], real[order[len(real) // 2 :]]
-    columns, marginals = _columns(schema, real, synthetic, moments)
-    pairs, pair_rules = _pairs(schema, (real, synthetic), marginals, label, rng)
-    missing: dict[str, str] = {}
-    predicted = prediction(schema, real, synthetic, holdout, label, halves, rng)
+    tables = [_sampled(table, MOST_ROWS, rng) for table in (real, synthetic, holdout) if table is not None]
+    paired, most, pair_rules = _paired_columns(names, label, max(map(len, tables[:2])), rng)
+    counted = [sample_rows(np.arange(len(table)), most, rng) for table in tables[:2]]
+    through = {} if schema is None else through_schema(schema, _sampled(tables[0], _THROUGH, rng), rng)
+    columns, readings, codes, numbers = _read_columns(names, tables, paired, counted, through)
+    pairs = _pairs(readings, paired, [some[rows] for some, rows in zip(codes, counted, strict=False)], numbers)
+    held_out = codes[2] if holdout is not None else None
+    order, missing = rng.permutation(len(codes[0])), dict[str, str]()
+    halves = codes[0][order[: len(order) // 2]], codes[0][order[len(order) // 2 :]]
+    predicted = prediction(readings, codes[0], codes[1], held_out, label, halves, rng)
     if isinstance(predicted, str):
         missing["prediction"] = predicted
-    attack = None if holdout is None else membership(schema, real, holdout, synthetic, rng)
+    attack = None if held_out is None else membership(readings, codes[0], held_out, codes[1], rng)
     if attack is None:
         missing["attack"] = "needs real rows that the table was not made from (a run: data.test_fraction above 0)"
     return TableComparison(
-        columns=columns,
+        columns=tuple(sorted(columns, key=lambda column: -column.judged().loss)),
         pairs=pairs,
         prediction=None if isinstance(predicted, str) else predicted,
         attack=attack,
@@ -369,131 +267,113 @@ def compare_tables(
     )
 
 
-def _columns(
-    schema: Schema,
-    real: Codes,
-    synthetic: Codes,
-    moments: tuple[Sequence[Moments | None] | None, Sequence[Moments | None] | None],
-) -> tuple[tuple[ColumnScore, ...], list[Floats]]:
-    """The columns, worst first, and the real marginals."""
-    # One-way shares in codes and in few groups.
-    p, q = (shares(codes, schema.domain) for codes in (real, synthetic))
-    grouping = Grouping.of(schema, p, list(schema.domain))
-    known_p, known_q = (
-        [listed(x) if column.unlisted else x for x, column in zip(table, schema.columns.values(), strict=True)]
-        for table in (p, q)
-    )
-    one, other = grouping.fold(known_p), grouping.fold(known_q)
-    # Moments of the values themselves, where the caller has them.
-    binned = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
-    known = [
-        dict(zip(binned, table_moments, strict=True)) if table_moments is not None else {} for table_moments in moments
-    ]
-    columns = []
-    for axis, (name, column) in enumerate(schema.columns.items()):
-        at = places(schema, name)
-        both = [
-            table_moments[name] if name in table_moments else moments_of_shares(column, share[axis], at, rows)
-            for table_moments, share, rows in zip(known, (p, q), (len(real), len(synthetic)), strict=True)
-        ]
-        columns.append(
-            ColumnScore(
-                name=name,
-                score=closeness(p[axis], q[axis]),
-                moved=1.0 - closeness(one[axis], other[axis]),
-                other=folded(column, p[axis]),
-                moments=_scaled(column, *both),
-                ordered=name in binned,
-                plain=isinstance(column, BinnedColumn) and column.scale[0] == NUMBERS,
-                labels=axis_labels(column),
-                real=_rounded(p[axis]),
-                synthetic=_rounded(q[axis]),
-                lists_numbers=isinstance(column, CategoricalColumn) and column.lists_numbers,
-                unlisted=float(p[axis][-1]) if column.unlisted else 0.0,
-                cut=_is_cut(both[0], moments_of_shares(column, p[axis], at, len(real))),
-            )
-        )
-    return tuple(sorted(columns, key=lambda column: -column.judged().loss)), p
+def _shared_columns(
+    real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema | None, label: str | None
+) -> tuple[list[str], list[str]]:
+    """Returns the columns to compare, and a rule on those that only the synthetic table has."""
+    afresh = () if schema is None else schema.aside  # identifiers that are made, not modelled
+    names = [name for name in synthetic.columns if name not in afresh]
+    alone = [str(name) for name in names if name not in real.columns]
+    names = [name for name in names if name in real.columns]
+    if not names:
+        raise DataError("the two tables have no column in common")
+    if label is not None and label not in names:
+        raise DataError(f"the two tables have no column '{label}' in common, which is to be predicted")
+    return names, [f"Not judged, because the real rows lack them: {few(alone)}."] if alone else []
 
 
-def _is_cut(real: Moments | None, binned: Moments | None) -> bool:
-    """Returns whether bins cost the real values a moment.
+def _read_columns(
+    names: Sequence[str],
+    tables: Sequence[pd.DataFrame],
+    paired: Sequence[str],
+    counted: Sequence[Codes],
+    through: Mapping[str, Through],
+) -> tuple[list[ColumnScore], Readings, list[Codes], dict[str, list[Floats]]]:
+    """Reads column after column, so that no more than one is in memory value by value.
 
-    Values stand inside their bins as a table has them.
+    Args:
+        names: of the columns.
+        tables: real, synthetic and held-out rows.
+        paired: columns whose correlations are wanted.
+        counted: real and synthetic rows that they are of.
+        through: see `through_schema`.
+
+    Returns:
+        The scores; how values get codes; (rows, columns) codes of each table; the numbers of paired columns.
     """
-    if real is None or binned is None:
-        return False
-    return judged("", _of_moments(real, binned, False)).state == "lost"
+    columns, readings, numbers = list[ColumnScore](), dict[str, Reading](), dict[str, list[Floats]]()
+    codes: list[list[Codes]] = [[] for _ in tables]
+    for name in names:
+        column = ReadColumn.of([table[name] for table in tables])
+        readings[name] = column.reading
+        for some, own in zip(codes, column.codes, strict=True):
+            some.append(own)
+        if name in paired and column.reading.ordered:
+            numbers[name] = [cells.numbers[rows] for cells, rows in zip(column.tables, counted, strict=False)]
+        columns.append(column_score(name, column, through.get(name)))
+    return columns, Readings(readings), [np.stack(some, axis=1) for some in codes], numbers
+
+
+def _sampled(table: pd.DataFrame, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Returns different rows in their order; all where there are no more."""
+    return table if len(table) <= rows else table.iloc[np.sort(rng.choice(len(table), rows, replace=False))]
+
+
+def _paired_columns(
+    names: Sequence[str], label: str | None, rows: int, rng: np.random.Generator
+) -> tuple[list[str], int, list[str]]:
+    """Returns the columns whose pairs are counted, on how many rows, and the rules that chose them.
+
+    The label is always among them. `rows` are those of the larger table.
+    """
+    chosen, rules = list(names), list[str]()
+    if len(names) > MOST_PAIRED_COLUMNS:
+        others = [name for name in names if name != label]
+        drawn = {*rng.permutation(others)[: MOST_PAIRED_COLUMNS - (label is not None)], label}
+        chosen = [name for name in names if name in drawn]
+        rules.append(f"Pairs are those of {MOST_PAIRED_COLUMNS} of the {len(names)} columns, drawn at random.")
+    most = max(_FEWEST_COUNTED_ROWS, MOST_COUNTED // max(1, len(chosen) * (len(chosen) - 1) // 2))
+    if len(chosen) > 1 and rows > most:
+        rules.append(f"Pairs were counted on at most {most:,} rows of each table, drawn at random.")
+    return chosen if len(chosen) > 1 else [], most, rules
 
 
 def _pairs(
-    schema: Schema, tables: tuple[Codes, Codes], marginals: list[Floats], label: str | None, rng: np.random.Generator
-) -> tuple[tuple[PairScore, ...], list[str]]:
-    """Returns the pairs, and the rules that bounded the work.
+    readings: Readings, names: Sequence[str], codes: Sequence[Codes], numbers: Mapping[str, Sequence[Floats]]
+) -> tuple[PairScore, ...]:
+    """Returns the pairs of some columns, linked ones first, the worst of them at the top.
 
-    `tables` holds the real and the synthetic one. Linked pairs come first, the worst of them at the top.
+    Args:
+        readings: of all columns.
+        names: of the columns.
+        codes: of the real and of the synthetic rows that are counted.
+        numbers: of the same rows, of the columns that have an order.
     """
-    names, rules = list(schema.domain), []
-    # A choice of columns bounds the number of pairs; the label is always among them.
-    if len(names) > MOST_PAIRED_COLUMNS:
-        others = [name for name in names if name != label]
-        chosen = {*rng.permutation(others)[: MOST_PAIRED_COLUMNS - (label is not None)], label}
-        rules.append(f"Pairs are those of {MOST_PAIRED_COLUMNS} of the {len(names)} columns, drawn at random.")
-        names = [name for name in names if name in chosen]
-    if len(names) < 2:
-        return (), rules
-    # A choice of rows bounds the counting.
-    grouping = Grouping.of(schema, marginals, names, len(tables[0]))
-    most = max(_FEWEST_COUNTED_ROWS, MOST_COUNTED // len(grouping.pairs))
-    if max(len(tables[0]), len(tables[1])) > most:
-        rules.append(f"Pairs were counted on at most {most:,} rows of each table, drawn at random.")
-    sampled = [sample_rows(codes, most, rng) for codes in tables]
-    rows, synthetic_rows = map(len, sampled)
-    # Two-way tables and correlations of both tables.
-    real, synthetic = (grouping.count(codes) for codes in sampled)
-    linear = [_correlations(schema, codes, names) for codes in sampled]
+    if not names:
+        return ()
+    grouping = readings.grouping(names)
+    (real, synthetic), (rows, synthetic_rows) = map(grouping.count, codes), map(len, codes)
+    place = {name: at for at, name in enumerate(numbers)}
+    linear = [correlations([tables[which] for tables in numbers.values()]) for which in (0, 1)] if numbers else []
     pairs = []
     for at, (a, b) in enumerate(grouping.pairs):
+        first, second = names[a], names[b]
         comparison = link(real[at], rows, synthetic[at], synthetic_rows)
         linked = comparison.real >= LEAST_LINK and comparison.chance * len(grouping.pairs) < CHANCE
+        pearson = None
+        if first in place and second in place:
+            both = [(float(r[place[first], place[second]]), float(e[place[first], place[second]])) for r, e in linear]
+            pearson = Correlation.of(both[0][0], both[1][0], math.hypot(both[0][1], both[1][1]))
         pairs.append(
             PairScore(
-                first=names[a],
-                second=names[b],
+                first=first,
+                second=second,
                 score=closeness(real[at], synthetic[at]),
                 association=comparison.real,
                 association_synthetic=comparison.synthetic,
                 kept=comparison.kept,
                 linked=linked,
-                correlation=Correlation.of(float(linear[0][a, b]), float(linear[1][a, b]), rows, synthetic_rows),
+                correlation=pearson,
             )
         )
-    return tuple(sorted(pairs, key=lambda pair: (not pair.linked, -pair.judged().loss, -pair.association))), rules
-
-
-def _correlations(schema: Schema, codes: Codes, names: Sequence[str]) -> Floats:
-    """Returns correlations of columns with bins, (names, names).
-
-    Values lie inside their bins as a table has them. Other columns have NaN.
-    """
-    matrix, columns = np.full((len(names), len(names)), np.nan), codes[:, schema.domain.axes(names)].astype(np.intp)
-    binned = [at for at, name in enumerate(names) if isinstance(schema.columns[name], BinnedColumn)]
-    known = [levels(schema.columns[names[at]], columns[:, at], places(schema, names[at])) for at in binned]
-    if binned:
-        matrix[np.ix_(binned, binned)] = correlations(known)
-    return matrix
-
-
-def _scaled(column: Column, real: Moments | None, synthetic: Moments | None) -> tuple[Moments, Moments] | None:
-    """Returns moments in the unit of the column's values.
-
-    A decimal column's numbers are whole.
-    """
-    if real is None or synthetic is None:
-        return None
-    unit = float(column.scale[1]) if isinstance(column, BinnedColumn) and column.scale[0] == NUMBERS else 1.0
-    return (unit * real[0], unit * real[1]), (unit * synthetic[0], unit * synthetic[1])
-
-
-def _rounded(distribution: npt.NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple(float(f"{value:.4g}") for value in distribution)
+    return tuple(sorted(pairs, key=lambda pair: (not pair.linked, -pair.judged().loss, -pair.association)))

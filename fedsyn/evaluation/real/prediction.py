@@ -20,11 +20,11 @@ from importlib.util import find_spec
 import numpy as np
 
 from fedsyn.domain import Domain
-from fedsyn.evaluation.inputs import EvaluationInput, label_values, sample_rows
+from fedsyn.evaluation.inputs import EvaluationInput, sample_rows
+from fedsyn.evaluation.real.reading import Readings
 from fedsyn.evaluation.scores import Codes
 from fedsyn.evaluation.trees import LEARNER, classifier, one_thread
 from fedsyn.table.counting.workload import Workload
-from fedsyn.table.schema import Schema
 from fedsyn.version import installing
 
 # Features and label values of the synthetic rows, features of the held-out rows -> predictions for the latter.
@@ -224,7 +224,7 @@ class Prediction:
 
 
 def prediction(
-    schema: Schema,
+    readings: Readings,
     real: Codes,
     synthetic: Codes,
     holdout: Codes | None,
@@ -248,8 +248,8 @@ def prediction(
     assert test is not None
     train, test, table = (sample_rows(codes, MOST_ROWS, rng) for codes in (train, test, synthetic))
     # A label with many categories keeps the frequent ones; one with many numbers is regressed.
-    axis, domain, values = schema.domain.axes((label,))[0], schema.domain, label_values(schema, label)
-    numeric = values is not None and domain[label] > MOST_CLASSES
+    axis, domain, values = readings.domain.axes((label,))[0], readings.domain, readings.places(label)
+    numeric = values is not None and np.count_nonzero(readings.columns[label].counts) > MOST_CLASSES
     if not numeric and domain[label] > MOST_CLASSES:
         classes = _classes(train[:, axis], domain[label])
         train, test, table = (_with_label(codes, axis, classes) for codes in (train, test, table))

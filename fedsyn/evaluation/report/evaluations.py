@@ -14,8 +14,8 @@ from pathlib import Path
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.predicted import PredictedError, PredictedQuality
 from fedsyn.evaluation.real.attack import Attack
+from fedsyn.evaluation.real.columns import number as written
 from fedsyn.evaluation.real.comparison import TableComparison
-from fedsyn.evaluation.real.comparison import number as written
 from fedsyn.evaluation.real.prediction import Prediction
 from fedsyn.evaluation.record import Evaluation, sentence
 from fedsyn.evaluation.report.charts import Marginal, associations, marginals

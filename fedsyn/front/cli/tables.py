@@ -9,7 +9,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -129,7 +129,10 @@ def evaluate(
     real: Annotated[Path, typer.Option(help="Table of real rows.", metavar="FILE")],
     schema: Annotated[
         Path | None,
-        typer.Option(help="Schema of both tables; default: schema.yaml beside the synthetic table.", metavar="FILE"),
+        typer.Option(
+            help="Schema of the synthetic table, which says what to do next; default: schema.yaml beside it, if any.",
+            metavar="FILE",
+        ),
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column to predict; default: the schema's.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write a page to this file.", metavar="PAGE.html")] = None,
@@ -142,22 +145,21 @@ def evaluate(
     """
     import numpy as np
 
-    from fedsyn.evaluation.real.comparison import compare_tables
-    from fedsyn.runs.directory import synthetic_file
+    from fedsyn.evaluation.real.comparison import MOST_ROWS, compare_tables
+    from fedsyn.runs.directory import reading_of, synthetic_file
+    from fedsyn.table.data.readers import raw_rows
     from fedsyn.table.schema import Schema
 
     if out is not None:
         may_write(out, force)
     table = synthetic_file(synthetic) if synthetic.is_dir() else synthetic
-    if schema is None:
-        schema = table.with_name("schema.yaml")
-        if not schema.is_file():
-            raise ConfigError(f"--schema is needed: there is no schema.yaml beside {table}")
-    known = Schema.load(schema).adjusted(None, label)
-    (codes, values), (synthetic_codes, synthetic_values) = (_with_moments(file, known) for file in (real, table))
-    comparison = compare_tables(
-        known, codes, synthetic_codes, moments=(values, synthetic_values), rng=np.random.default_rng(0)
-    )
+    beside = table.with_name("schema.yaml")
+    schema = beside if schema is None and beside.is_file() else schema
+    known = None if schema is None else Schema.load(schema).adjusted(None, label)
+    rng, reading = np.random.default_rng(0), None if known is None else reading_of(table, known)
+    rows = raw_rows(table, reading, None if known is None else known.order, most=MOST_ROWS, rng=rng)
+    real_rows = raw_rows(real, None, list(rows.columns), most=MOST_ROWS, rng=rng)
+    comparison = compare_tables(real_rows, rows, label=label, schema=known, rng=rng)
     if out is not None:
         from fedsyn.evaluation.report.evaluations import evaluation_page
 
@@ -169,21 +171,6 @@ def evaluate(
         _show(comparison)
         if out is not None:
             say(f"page: {out}")
-
-
-def _with_moments(file: Path, schema: Schema) -> tuple[Any, Any]:
-    """Returns the codes of a file's rows, and moments.
-
-    The moments are those of the values before binning.
-    """
-    import numpy as np
-
-    from fedsyn.evaluation.scores import moments
-    from fedsyn.runs.directory import reading_of
-    from fedsyn.table.data import encoded_blocks
-
-    blocks = list(encoded_blocks(file, schema, reading_of(file, schema)))
-    return np.concatenate([block.codes for block in blocks]), moments([block.numbers for block in blocks])
 
 
 def _several(

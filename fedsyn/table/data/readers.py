@@ -22,7 +22,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedsyn.domain import Codes
+import numpy as np
+
+from fedsyn.domain import Codes, Flags
 from fedsyn.errors import ConfigError, DataError, FedsynError, nearest
 from fedsyn.lazy import pa, pc, pd, pq
 from fedsyn.output import counted
@@ -306,6 +308,83 @@ def _frames(
     if is_parquet(path):
         return _parquet_blocks(path, schema, options, rows, beside)
     return _text_blocks(path, schema, options, rows, beside)
+
+
+def raw_rows(
+    path: str | Path,
+    options: Options,
+    names: Sequence[str] | None,
+    *,
+    wanted: Flags | None = None,
+    most: int = ALL_ROWS,
+    rng: np.random.Generator | None = None,
+) -> pd.DataFrame:
+    """Reads rows of a file as they are written, without a schema.
+
+    The cells of a text file are text, those of a Parquet file values.
+
+    Args:
+        path, options: as `read_table`.
+        names: columns to read, in this order, of those that the file has; None: all that have a name of their own.
+        wanted: (rows,) which rows to read; None: all.
+        most: more rows are drawn by `rng`, in their order.
+        rng: chooses rows; needed where there may be more.
+
+    Raises:
+        ConfigError, DataError: as `read_table`.
+    """
+    path, parts, read = require_table(path), list[pa.Table](), 0
+    for block in _raw_blocks(path, options_for(path, options), names):
+        here = slice(read, read + len(block))
+        read = here.stop
+        if wanted is not None:
+            check_rows(path, min(read, len(wanted)), read)
+            block = block.filter(pa.array(wanted[here]))
+        key = np.zeros(len(block)) if rng is None else rng.random(len(block))
+        parts.append(
+            block.append_column(_KEY, pa.array(key)).append_column(_PLACE, pa.array(np.arange(len(block)) + here.start))
+        )
+        if sum(map(len, parts)) > 2 * most:
+            parts = [_least(parts, most)]
+    if wanted is not None:
+        check_rows(path, read, len(wanted))
+    table = _least(parts, most) if parts else pa.table({})
+    return pd.DataFrame({name: _cells_of(table[name].combine_chunks()) for name in table.column_names[:-2]}, copy=False)
+
+
+_KEY, _PLACE = "\0key", "\0place"  # columns that no table has
+
+
+def _least(parts: Sequence[pa.Table], most: int) -> pa.Table:
+    """Returns the rows with the least keys, in their order."""
+    table = pa.concat_tables(parts, promote_options="permissive")
+    if len(table) > most:
+        kept = np.argpartition(table[_KEY].to_numpy(), most)[:most]
+        table = table.take(pa.array(kept))
+    return table.sort_by(_PLACE)
+
+
+def _raw_blocks(path: Path, options: FileOptions, names: Sequence[str] | None) -> Iterator[pa.Table]:
+    with readable(path):
+        if is_parquet(path):
+            source = source_of(path, options)
+            header = options.renamed(pq.read_schema(source).names)
+        else:
+            layout = layout_of(path, options, names)
+            header = layout.header
+        wanted = [name for name in (header if names is None else names) if header.count(name) == 1 and name.strip()]
+        if not wanted:
+            raise DataError(f"{path} has none of the columns that it is to be compared by")
+        places = [header.index(name) for name in wanted]
+        if is_parquet(path):
+            file = pq.ParquetFile(source_of(path, options), buffer_size=_BUFFER)
+            own = [file.schema_arrow.names[place] for place in places]
+            for group in range(file.num_row_groups):
+                for batch in _batches(path, file, group, own, ROWS):
+                    yield pa.table([batch.column(name) for name in own], wanted)
+            return
+        for block in text_columns(layout, places):
+            yield pa.table([column.dictionary_encode() for column in block], wanted)
 
 
 def encode_file(path: str | Path, schema: Schema, options: Options = None) -> Codes:

@@ -255,6 +255,11 @@ def _yes_and_no() -> dict[str, int]:
     return {word.casefold(): code for pair in pairs for code, word in enumerate(pair)}
 
 
+def no_or_yes(word: str) -> int | None:
+    """Returns 0 of a word for no, 1 of one for yes, None of others."""
+    return _yes_and_no().get(word.strip().casefold())
+
+
 class BooleanColumn(CategoricalColumn):
     """A column of yes and no.
 
@@ -291,7 +296,7 @@ class BooleanColumn(CategoricalColumn):
     def listed(self, value: Any) -> int | None:
         code = super().listed(value)
         if code is None and not is_missing(value):
-            code = _yes_and_no().get(written(value).strip().casefold())
+            code = no_or_yes(written(value))
         return code
 
     def named(self, value: Any) -> int | None:

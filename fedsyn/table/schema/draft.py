@@ -588,6 +588,11 @@ def _guess(series: pd.Series, options: GuessOptions) -> Guess:
     return _with_codes(series, _plain_guess(series, options), options)
 
 
+def guessed_column(series: pd.Series) -> ColumnBase:
+    """Returns a column as a draft would propose it, were it kept whatever it looks like."""
+    return _guess(series, GuessOptions(keep=True)).column
+
+
 def _plain_guess(series: pd.Series, options: GuessOptions) -> Guess:
     stored = str(series.dtype) if options.stored else None
     guess = typed_guess(series, options) or text_guess(Profile.of(series), options, stored)

@@ -23,7 +23,7 @@ from fedsyn.config import RunConfig
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.real.prediction import Prediction, _chance
-from fedsyn.evaluation.scores import link, moments
+from fedsyn.evaluation.scores import link
 from fedsyn.evaluation.verdict import Judged, Verdict, judged, judged_link
 from fedsyn.runs import finish as finishing
 from fedsyn.runs.compare import ComparedRun, rows_of
@@ -38,20 +38,7 @@ LIKERT = {answer: place for place, answer in enumerate(newcomers.ANSWERS)}
 
 
 def beside(schema: Schema, real: pd.DataFrame, made: pd.DataFrame) -> TableComparison:
-    blocks = [schema.block(frame) for frame in (real, made)]
-    values = moments([blocks[0].numbers]), moments([blocks[1].numbers])
-    return compare_tables(schema, *(b.codes for b in blocks), moments=values, rng=np.random.default_rng(0))
-
-
-def test_moments_of_blocks_are_those_of_all_rows() -> None:
-    """One block without a number among them, and a column without any."""
-    rng = np.random.default_rng(0)
-    rows = rng.normal([1e6, -3.0, 0.0], [1.0, 100.0, 1.0], (1000, 3)).astype(np.float32)
-    rows[200:500, 1], rows[:, 2] = np.nan, np.nan
-    found = moments([rows[:200], rows[200:500], rows[500:]])
-    assert found[2] is None
-    for one, column in zip(found[:2], rows.T[:2].astype(np.float64), strict=True):
-        assert one == pytest.approx((np.nanmean(column), np.nanstd(column)), rel=1e-9)
+    return compare_tables(real, made, schema=schema, rng=np.random.default_rng(0))
 
 
 def shrunk(frame: pd.DataFrame, kept: float, seed: int = 1) -> pd.DataFrame:
@@ -90,7 +77,7 @@ def test_items_of_one_factor_are_never_called_independent() -> None:
     found = beside(newcomers.drafted(real), real, made)
     assert "independent" not in found.sentence()
     assert re.match(
-        r"q\d+ × q\d+ is lost \(association 0\.\d\d became 0\.0\d\): not good for tables of two columns "
+        r"The link q\d+ × q\d+ is lost \(association 0\.\d\d became 0\.0\d\): not good for tables of two columns "
         r"\(0 of 45 linked pairs kept\) or regression\. Good for counts of single columns \(14 of 14 columns kept\)\.",
         found.sentence(),
     )
@@ -127,7 +114,7 @@ def test_a_column_is_judged_by_what_a_person_would_lose() -> None:
     assert made["cost"].mean() > real["cost"].mean() + 0.2 * real["cost"].std()
     fewer = real.assign(dx=rng.random(4_000) < 0.107)
     dx = next(column for column in beside(schema, real, fewer).columns if column.name == "dx").judged()
-    assert dx.state == "lost" and re.fullmatch(r"'False' had 5\d% of the rows and has 89%", dx.why)
+    assert dx.state == "lost" and re.fullmatch(r"'(False' had 5\d%|True' had 49%) of the rows and has (89|11)%", dx.why)
 
 
 @pytest.mark.parametrize(("loss", "state"), [(0.09, "kept"), (0.15, "weakened"), (0.25, "lost")])
@@ -175,7 +162,7 @@ def test_values_that_bounds_cut_are_no_matter_of_epsilon() -> None:
     real = pd.DataFrame({"amount": rng.lognormal(4, 2, 3_000), "x": rng.normal(50, 10, 3_000)})
     columns = {"amount": NumericColumn(lower=0, upper=200, bins=50), "x": NumericColumn(lower=0, upper=100, bins=50)}
     found = beside(Schema(columns=columns, approved=True), real, real.clip(upper=200))
-    assert [column.name for column in found.columns if column.cut] == ["amount"]
+    assert [column.name for column in found.columns if column.by_schema] == ["amount"]
     assert found.remedy() == "bounds and bins that fit the values of amount: the real rows lose as much to them"
 
 
@@ -195,14 +182,17 @@ def test_a_column_that_became_other_is_lost() -> None:
         },
         approved=True,
     )
-    found = beside(schema, real, real)
+    found = beside(schema, real, schema.decode(schema.encode(real), np.random.default_rng(0)))
     states = {column.name: column.judged().state for column in found.columns}
     assert states["postcode"] == "lost" and states["age"] == "kept"
-    assert "postcode: 100% of the real rows are 'other'" in found.sentence()
+    assert "postcode: 100% of its rows hold words that no real row has" in found.sentence()
     assert "Next: a schema that lists the values of postcode" in found.sentence()
-    few = {**schema.columns, "postcode": CategoricalColumn(categories=("0,5", "0,6"))}
-    found = beside(Schema(columns=few, approved=True), real, real)
-    assert found.sentence().endswith("Next: a schema that reads postcode as numbers")
+    numbers = real.assign(crp=np.random.default_rng(0).normal(5, 1, len(real)).round(2))[["crp", "age"]]
+    listed = Schema(
+        columns={"crp": CategoricalColumn(categories=("5.0",)), "age": schema.columns["age"]}, approved=True
+    )
+    found = beside(listed, numbers, listed.decode(listed.encode(numbers), np.random.default_rng(0)))
+    assert found.sentence().endswith("Next: a schema that reads crp as numbers")
 
 
 def test_a_reversed_link_and_one_of_another_shape_are_lost() -> None:
@@ -218,17 +208,15 @@ def test_a_reversed_link_and_one_of_another_shape_are_lost() -> None:
 def test_a_correlation_that_rows_far_off_shrink_is_not_kept(far: float, state: str) -> None:
     """In groups of equally many rows three per cent of rows at the bounds hardly count: the association stays."""
     rng, rows = np.random.default_rng(0), 4_000
-    names = {"a": NumericColumn(lower=-8, upper=8, bins=32), "b": NumericColumn(lower=-8, upper=8, bins=32)}
-    schema = Schema(columns=names, approved=True)
     real, made = (rng.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], rows) for _ in range(2))
     made[: int(far * rows)] = rng.choice([-6.0, 6.0], (int(far * rows), 2))
-    codes = [schema.encode(pd.DataFrame(values, columns=["a", "b"])) for values in (real, made)]
-    (pair,) = compare_tables(schema, *codes, rng=rng).pairs
+    frames = [pd.DataFrame(values, columns=["a", "b"]) for values in (real, made)]
+    (pair,) = compare_tables(*frames, rng=rng).pairs
     assert pair.correlation is not None and pair.judged().state == state
     for told, values in zip((pair.correlation.was, pair.correlation.now), (real, made), strict=True):
-        assert told == pytest.approx(np.corrcoef(values.T)[0, 1], abs=0.03)  # of values, in 32 bins
+        assert told == pytest.approx(np.corrcoef(values.T)[0, 1], abs=1e-4)
     if state == "weakened":
-        assert pair.kept > 0.75 and "correlation 0.50 became 0.2" in pair.judged().why
+        assert pair.kept > 0.75 and pair.judged().why.startswith("correlation 0.5")
 
 
 KEPT, MOVED, LOST = Judged("a × b", 0.1, ""), Judged("a × c", 0.7, "0.40 became 0.25"), Judged("a × d", 1.6, "0.4 to 0")
@@ -292,7 +280,8 @@ def test_a_verdict_is_a_few_short_sentences() -> None:
     assert half.sentence() == " ".join(half.sentences())[:-1]
     first = replace(half, foremost=[LOST]).sentences()
     assert first[:2] == (
-        "a × d is lost (0.4 to 0): not good for tables of two columns (1 of 2 linked pairs kept) or regression.",
+        "The link a × d is lost (0.4 to 0): "
+        "not good for tables of two columns (1 of 2 linked pairs kept) or regression.",
         "Good for counts of single columns (2 of 2 columns kept).",
     )
     taught = replace(
@@ -314,7 +303,7 @@ def test_a_verdict_is_a_few_short_sentences() -> None:
     ):
         assert len(said) <= 160 and said[-1] in ".…"
     assert (
-        worst.sentences()[0].startswith("xxxx")
+        worst.sentences()[0].startswith("The link xxxx")
         and "is lost: not good for counts of single columns" in worst.sentences()[0]
     )
     assert judged("x", [("mean", 0.21, "m"), ("rows", 0.1, "r")]).state == "lost"
@@ -403,7 +392,7 @@ def test_the_survey_as_drafted_keeps_its_links_and_is_told_so(surveyed: fedsyn.S
     real, made = newcomers.survey(), surveyed.sample(1_200, seed=2)
     pairs = surveyed.evaluate(real).verdict().uses()[1]
     assert correlation(made) > 0.42 and correlation(real) > 0.55
-    assert pairs.of == 45 and 18 <= pairs.kept < 41 and pairs.fit is False
+    assert pairs.of == 45 and 15 <= pairs.kept < 41 and pairs.fit is False
     public = surveyed.predicted_quality
     assert public is not None
     told = public.sentence()

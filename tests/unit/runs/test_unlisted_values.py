@@ -92,7 +92,8 @@ def test_words_that_nobody_lists_are_said_with_their_share_and_no_row_is_changed
     # Real rows have the cell, and the table has none.
     compared = json.loads((out / "comparison.json").read_text())["quality"]
     column = next(one for one in compared["columns"] if one["name"] == "smoker")
-    assert column["unlisted"] == 0.5 and column["synthetic"][-1] == 0.0
+    assert dict(zip(column["labels"], column["synthetic"], strict=True))["raucht"] == 0.0
+    assert column["gone"] == 1.0  # of no and yes, too: the table has False and True
     assert "Next: a schema that lists the values of smoker" in compared["verdict"]
 
 

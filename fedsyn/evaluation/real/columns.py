@@ -1,0 +1,312 @@
+"""What became of single columns of a table, beside its real rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from fedsyn.evaluation.real.reading import SHARED, Cells, Notation, Reading
+from fedsyn.evaluation.scores import Codes, Floats, Moments, closeness
+from fedsyn.evaluation.verdict import LOST, Judged, judged
+from fedsyn.lazy import pd
+from fedsyn.table.schema import Schema
+
+
+class Share(NamedTuple):
+    """A value's share of the real and of the synthetic rows."""
+
+    label: str
+    real: float
+    synthetic: float
+
+    @property
+    def moved(self) -> float:
+        """By how much of all rows."""
+        return abs(self.real - self.synthetic)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnScore:
+    """One column.
+
+    Attributes:
+        name: of the column.
+        score: 1 - total variation distance of the real and the synthetic marginal: 1 is equal, 0 is disjoint.
+        moved: share of the rows that would have to change their group of values.
+        common: of the values that many real rows share, the one whose share moved most; None: there is none.
+        missing: share of rows without a value.
+        new: share of the synthetic rows with a word that no real row has, or a number beyond all of theirs, less the
+            share of real rows whose word nobody shares.
+        gone: share of the real rows whose word no synthetic row has.
+        unlike: share of the synthetic numbers that no real row has, less the share of real numbers that nobody shares.
+        moments: mean and standard deviation of the real values and of the synthetic ones; None without order.
+        spread: by how much the logarithm of the standard deviation changed, beyond what chance and one row do.
+        tail: share of rows beyond the middle 98% of the real ones; None without order.
+        tail_lost: how much of it is lost, beyond what chance does.
+        decimals: most digits after the point, real and synthetic; None: not of numbers, or more than six.
+        ordered: whether its values are numbers or dates; plain: whether they are numbers.
+        by_schema: whether the schema of the table loses as much of the real rows, without any noise.
+        codes: how many codes the schema of the table has for it; 0: not known.
+        labels: of values, and of cells of numbers of equal width by the least number, in order.
+        real, synthetic: shares of the rows that have each.
+    """
+
+    name: str
+    score: float
+    moved: float
+    common: Share | None
+    missing: Share
+    new: float
+    gone: float
+    unlike: float
+    moments: tuple[Moments, Moments] | None
+    spread: float
+    tail: Share | None
+    tail_lost: float
+    decimals: tuple[int | None, int | None]
+    ordered: bool
+    plain: bool
+    labels: tuple[str, ...]
+    real: tuple[float, ...]
+    synthetic: tuple[float, ...]
+    by_schema: bool = False
+    codes: int = 0
+
+    def judged(self) -> Judged:
+        """Returns what became of the column, by the worst of its losses."""
+        what = "numbers beyond all real ones, or words" if self.ordered else "words that no real row has"
+        losses = [("other", self.new, f"{self.new:.0%} of its rows hold {what}")]
+        losses.append(("rows", self.moved, f"{self.moved:.0%} of the rows would have to change"))
+        losses += [] if self.moments is None else _of_moments(*self.moments, self.spread, self.plain)
+        if self.tail is not None:
+            was, now = map(_percent, self.tail[1:])
+            losses.append(("tail", self.tail_lost, f"{was} of the real rows lie far out, and {now} of its rows"))
+        # Numbers that no real row has are no loss of a mean: they are said, and the column has moved at most.
+        unlike = f"{self.unlike:.0%} of its numbers are none of the real rows'{self._digits()}"
+        losses.append(("other", min(self.unlike, 0.75 * LOST["other"]), unlike))
+        for share in filter(None, (self.common, self.missing)):
+            words = "was missing in" if share is self.missing else f"{share.label!r} had"
+            then = "is in" if share is self.missing else "has"
+            losses.append(
+                (
+                    "share",
+                    share.moved,
+                    f"{words} {_percent(share.real)} of the rows and {then} {_percent(share.synthetic)}",
+                )
+            )
+        return judged(self.name, losses)
+
+    def _digits(self) -> str:
+        """Returns a clause on digits after the point; empty where they are as many."""
+        real, synthetic = self.decimals
+        if real == synthetic or real is None:
+            return ""
+        return f" (real ones have {real} decimals at most, these {'more than six' if synthetic is None else synthetic})"
+
+
+def _percent(share: float) -> str:
+    """A share of the rows; a little is not none.
+
+    >>> _percent(0.918), _percent(0.0007), _percent(0.0)
+    ('92%', '0.07%', '0%')
+    """
+    return f"{share:.0%}" if share >= 0.01 or not share else f"{100 * share:.1g}%"
+
+
+def _of_moments(real: Moments, synthetic: Moments, spread: float, plain: bool) -> list[tuple[str, float, str]]:
+    """Returns the losses of a mean and a standard deviation.
+
+    `spread` is that of the standard deviation; `plain` says that the values are numbers.
+    """
+    (mean, sd), (synthetic_mean, synthetic_sd) = real, synthetic
+    off = abs(synthetic_mean - mean) / sd if sd else 10.0 if mean != synthetic_mean else 0.0
+    words = f"its mean moved by {off:.2f} standard deviations"
+    moved = f"{words}, from {number(mean)} to {number(synthetic_mean)}" if plain else words
+    turned = synthetic_sd / sd if sd else 1.0 if sd == synthetic_sd else math.inf
+    return [("mean", off, moved), ("spread", spread, f"its standard deviation is {turned:.2f} times the real one")]
+
+
+def number(value: float) -> str:
+    """A moment, as people write it."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+# Made of the tables --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ReadColumn:
+    """One column of all tables, while it is compared."""
+
+    notation: Notation
+    tables: list[Cells]
+    reading: Reading
+    codes: list[Codes]
+
+    @classmethod
+    def of(cls, series: Sequence[pd.Series]) -> ReadColumn:
+        """Reads the column; the first table is the real one."""
+        notation = Notation.of(series[0])
+        tables = [notation.cells(one) for one in series]
+        reading = Reading.of(notation, tables[0])
+        dtype = np.min_scalar_type(reading.size)
+        return cls(notation, tables, reading, [reading.codes(cells).astype(dtype) for cells in tables])
+
+
+class Through(NamedTuple):
+    """A column of some real rows, and what the schema of the table makes of it without any noise."""
+
+    real: pd.Series
+    made: pd.Series
+    codes: int
+
+
+def through_schema(schema: Schema, real: pd.DataFrame, rng: np.random.Generator) -> Mapping[str, Through]:
+    """Returns the columns of real rows as a schema alone gives them back.
+
+    Empty where the rows lack a column, or the schema can take none of them.
+    """
+    if not set(schema.columns) <= set(real.columns):
+        return {}
+    codes = schema.encode(real)  # without the rows that the schema cannot take
+    if not len(codes):
+        return {}
+    made = schema.decode(codes, rng)
+    return {name: Through(real[name], made[name], schema.domain[name]) for name in schema.columns}
+
+
+def column_score(name: str, column: ReadColumn, through: Through | None) -> ColumnScore:
+    """Returns the score of a column, and whether its schema alone loses as much."""
+    (real, made), reading = column.tables[:2], column.reading
+    p, q = (np.bincount(codes, minlength=reading.size) / max(1, len(codes)) for codes in column.codes[:2])
+    one, other = (np.bincount(reading.groups, share).astype(np.float64) for share in (p, q))
+    drawn = reading.drawn(real)
+    x, y = (np.bincount(drawn.codes(cells), minlength=drawn.size) / max(1, len(cells.at)) for cells in (real, made))
+    shown = (x > 0) | (y > 0)
+    tail, tail_lost = _tail(real, made)
+    score = ColumnScore(
+        name=name,
+        score=closeness(p, q),
+        moved=1.0 - closeness(one, other),
+        common=max(_common(column, p, q), key=lambda share: share.moved, default=None),
+        missing=Share("missing", _short(real.missing), _short(made.missing)),
+        new=_short(max(0.0, float(q[-1]) + _beyond(real, made) - reading.unshared)),
+        gone=_short(sum(n for word, n in real.counts.items() if word not in made.counts) / max(1, len(real.at))),
+        unlike=_short(_unlike(real, made)) if reading.ordered else 0.0,
+        moments=_moments(real, made) if reading.ordered else None,
+        spread=_spread(real.known, made.known),
+        tail=tail,
+        tail_lost=tail_lost,
+        decimals=(_decimals(real), _decimals(made)) if reading.plain else (None, None),
+        ordered=reading.ordered,
+        plain=reading.plain,
+        labels=tuple(label for label, seen in zip(drawn.labels, shown, strict=True) if seen),
+        real=tuple(map(_short, x[shown])),
+        synthetic=tuple(map(_short, y[shown])),
+        codes=through.codes if through else 0,
+    )
+    if through is None or score.judged().state != "lost":
+        return score
+    alone = column_score(name, ReadColumn.of([through.real, through.made]), None)
+    return replace(score, by_schema=alone.judged().state == "lost")
+
+
+def _common(column: ReadColumn, p: Floats, q: Floats) -> list[Share]:
+    """Returns the values that many rows of either table share.
+
+    The most frequent word is among them, however few rows have it.
+    """
+    reading, (real, made) = column.reading, column.tables[:2]
+    many = reading.single & (np.maximum(p, q) > SHARED)
+    if not reading.ordered and reading.words:
+        many[int(np.argmax(np.where(reading.single, p, -1.0)))] = True
+    common = [Share(reading.labels[at], _short(p[at]), _short(q[at])) for at in np.flatnonzero(many).tolist()]
+    known, held = np.unique(made.known, return_counts=True)
+    for number, rows in zip(known, held, strict=True) if len(known) and held.max() > SHARED * len(made.at) else ():
+        if rows > SHARED * len(made.at) and number not in reading.lows[reading.alone]:
+            shares = float((real.known == number).sum()) / max(1, len(real.at)), rows / len(made.at)
+            common.append(Share(reading.texts(np.array([number]))[0], *map(_short, shares)))
+    return common
+
+
+def _beyond(real: Cells, made: Cells) -> float:
+    """Returns the share of rows with a number below or above all real ones."""
+    if not len(real.known):
+        return 0.0
+    return float(((made.known < real.known.min()) | (made.known > real.known.max())).sum()) / max(1, len(made.at))
+
+
+def _unlike(real: Cells, made: Cells) -> float:
+    """Returns the share of numbers that no real row has, beyond what chance gives.
+
+    A new row of the same kind has one with a chance of about the share of rows whose number nobody shares (Good 1953,
+    after Turing).
+    """
+    known, held = np.unique(real.known, return_counts=True)
+    if not len(known) or not len(made.known):
+        return 0.0
+    return max(0.0, float((~np.isin(made.known, known)).mean()) - float((held == 1).sum()) / len(real.known))
+
+
+def _moments(real: Cells, made: Cells) -> tuple[Moments, Moments] | None:
+    """Returns mean and standard deviation of both; None where one has no number."""
+    if not len(real.known) or not len(made.known):
+        return None
+    return (float(real.known.mean()), float(real.known.std())), (float(made.known.mean()), float(made.known.std()))
+
+
+def _spread(real: Floats, made: Floats) -> float:
+    """Returns the change of the logarithm of the standard deviation, beyond what chance and one row do.
+
+    Of a long tail a single row may decide. So what changes least counts, with and without the farthest row of either
+    table, less one standard error.
+    """
+    if not len(real) or not len(made):
+        return 0.0
+    logs, errors = zip(*map(_log_spreads, (real, made)), strict=True)
+    apart = min(abs(a - b) if math.isfinite(a - b) else 10.0 * (a != b) for a in logs[0] for b in logs[1])
+    return _short(min(10.0, max(0.0, apart - math.hypot(*errors))))
+
+
+def _log_spreads(values: Floats) -> tuple[list[float], float]:
+    """Returns logarithms of the standard deviation, with and without the farthest row, and a standard error.
+
+    The error is the root of (kurtosis - 1) / 4n.
+    """
+    apart = values - values.mean()
+    squared, rest = float((apart**2).mean()), np.delete(values, int(np.argmax(np.abs(apart))))
+    if not squared:
+        return [-math.inf], 0.0
+    kurtosis = float(((apart**2 / squared) ** 2).mean())
+    spreads = [math.sqrt(squared), float(rest.std()) if len(rest) else 0.0]
+    return [math.log(sd) for sd in spreads if sd > 0], math.sqrt(max(0.0, kurtosis - 1.0) / (4.0 * len(values)))
+
+
+def _tail(real: Cells, made: Cells) -> tuple[Share | None, float]:
+    """Returns the shares of rows beyond the middle 98% of the real ones, and how much of it is lost.
+
+    Of counts, so one standard error is allowed for.
+    """
+    if not len(real.known) or not len(made.known):
+        return None, 0.0
+    low, high = np.quantile(real.known, [0.01, 0.99])
+    was, now = (float(((x.known < low) | (x.known > high)).mean()) for x in (real, made))
+    if not was:
+        return None, 0.0
+    error = math.sqrt(1.0 / (was * len(real.known)) + 1.0 / (was * len(made.known)))
+    return Share("far out", _short(was), _short(now)), _short(max(0.0, 1.0 - now / was - error))
+
+
+def _decimals(cells: Cells) -> int | None:
+    """Returns the most digits after the point, of some of the numbers."""
+    some = np.unique(cells.known)[:: max(1, len(cells.known) // 2000)]
+    near = 1e-9 * np.maximum(1.0, np.abs(some))
+    return next((d for d in range(7) if (np.abs(np.round(some, d) - some) <= near).all()), None)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
