@@ -187,10 +187,15 @@ def write_run_page(
     cohorts = [line.get("cohort") for line in rounds[: config.runtime.engine == "deployment"]]
     joined = next((len(cohort) for cohort in cohorts if isinstance(cohort, list)), None)
     # Charts of the synthetic table alone, where none beside the real rows is shown.
-    compared = any(isinstance(one, TableComparison) for one in evaluations)
+    compared = next((one for one in evaluations if isinstance(one, TableComparison)), None)
     drawn: tuple[Sequence[Marginal], Links] = (), ()
-    if not compared and schema is not None and draw and (synthetic is not None or synthetic_file(out).is_file()):
+    if compared is None and schema is not None and draw and (synthetic is not None or synthetic_file(out).is_file()):
         drawn = _alone(schema, _first_rows(synthetic_file(out), schema) if synthetic is None else synthetic)
+    # A pair has one association on a page: the table's own, where that is known.
+    edges = None if model is None else _edges(model, schema, _measured(out, model))
+    if edges is not None and compared is not None:
+        known = {frozenset((pair.first, pair.second)): pair.association_synthetic for pair in compared.pairs}
+        edges = [(a, b, known.get(frozenset((a, b)), strength)) for a, b, strength in edges]
     facts = facts_of(
         config,
         read_facts(out / "ledger.json"),
@@ -202,7 +207,7 @@ def write_run_page(
         rounds=rounds,
         joined=joined,
         rows=config.synthesis.rows if model is None else table_rows(config, model),
-        edges=None if model is None else _edges(model, schema, _measured(out, model)),
+        edges=edges,
         marginals=drawn[0],
         links=drawn[1],
         notes=notes,

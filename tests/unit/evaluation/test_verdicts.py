@@ -379,6 +379,19 @@ def test_moments_are_those_of_the_table_as_it_is_sampled() -> None:
     assert cost.moments[1][0] == pytest.approx(fitted.sample(20_000, seed=2)["cost"].mean(), rel=0.1)
 
 
+@pytest.mark.parametrize("name", ["visits", "wide"])
+def test_real_rows_never_judge_a_table_more_mildly_than_released_values(name: str) -> None:
+    """With much noise and with little. What released values rule out is ruled out by the rows, too."""
+    frame, told = newcomers.visits() if name == "visits" else newcomers.wide(12), []
+    for epsilon in (0.1, 10.0):
+        fitted = fedsyn.Synthesizer(epsilon, 1e-5, newcomers.drafted(frame), seed=1).fit(frame)
+        assert fitted.predicted_quality is not None
+        public, real = (one.verdict().uses() for one in (fitted.predicted_quality, fitted.evaluate(frame)))
+        told += [(a.fit, b.fit) for a, b in zip(public, real, strict=True)]
+    assert (False, True) not in told
+    assert name == "visits" or (False, False) in told
+
+
 # As they come out, beside the facts ----------------------------------------------------------------------------------
 
 
