@@ -192,10 +192,7 @@ def write_run_page(
     if compared is None and schema is not None and draw and (synthetic is not None or synthetic_file(out).is_file()):
         drawn = _alone(schema, _first_rows(synthetic_file(out), schema) if synthetic is None else synthetic)
     # A pair has one association on a page: the table's own, where that is known.
-    edges = None if model is None else _edges(model, schema, _measured(out, model))
-    if edges is not None and compared is not None:
-        known = {frozenset((pair.first, pair.second)): pair.association_synthetic for pair in compared.pairs}
-        edges = [(a, b, known.get(frozenset((a, b)), strength)) for a, b, strength in edges]
+    edges = None if model is None else _edges(model, schema, _measured(out, model), compared)
     facts = facts_of(
         config,
         read_facts(out / "ledger.json"),
@@ -462,10 +459,13 @@ def _measured(out: Path, model: AnyModel) -> list[Clique]:
     return [q for q in model.potentials if set(q) <= set(model.domain)] if isinstance(model, Model) else []
 
 
-def _edges(model: AnyModel, schema: Schema | None, cliques: Sequence[Clique]) -> list[tuple[str, str, float]] | None:
+def _edges(
+    model: AnyModel, schema: Schema | None, cliques: Sequence[Clique], compared: TableComparison | None
+) -> list[tuple[str, str, float]] | None:
     """Returns the pairs of columns that were measured together.
 
-    Each has its association in the model. Returns None for a model without potentials.
+    Each has its association in the model, or in the table where that was compared. Returns None for a model without
+    potentials.
     """
     if not isinstance(model, Model):
         return None
@@ -483,7 +483,13 @@ def _edges(model: AnyModel, schema: Schema | None, cliques: Sequence[Clique]) ->
         every = [singles.get(name, np.ones(sizes[name])) for name in schema.domain]
         groups |= dict(zip(names, Grouping.of(schema, every, names).groups, strict=True))
     rows, edges = max(2, round(model.total)), []
+    known = (
+        {} if compared is None else {frozenset((p.first, p.second)): p.association_synthetic for p in compared.pairs}
+    )
     for a, b in pairs:
+        if frozenset((a, b)) in known:
+            edges.append((a, b, known[frozenset((a, b))]))
+            continue
         index, cells = group_of_cells([groups[a], groups[b]])
         table = sums_of_groups(index, np.ravel(model.project((a, b))) / model.total, cells)
         edges.append((a, b, association(table.reshape(int(groups[a].max()) + 1, -1), rows)))

@@ -185,15 +185,6 @@ class SeenLinks:
     joined: tuple[str, ...] = ()
     orderless: tuple[str, ...] = ()
 
-    @property
-    def hidden(self) -> int:
-        """Returns how many pairs may be linked without having been seen.
-
-        They are all others, unless what the verdict calls a link would have been seen in each.
-        """
-        rest = self.pairs - len(self.links)
-        return rest if self.least > LEAST_LINK or self.joined else self.pairs - self.looked
-
     def sentence(self) -> str:
         """Returns one clause on what was not seen.
 

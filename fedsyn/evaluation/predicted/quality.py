@@ -26,7 +26,7 @@ from fedsyn.evaluation.predicted.effects import Effects, Released, Scenario, Ske
 from fedsyn.evaluation.predicted.links import MOMENT_DOUBT, SeenLinks, SeenMoments, seen_links, seen_moments
 from fedsyn.evaluation.predicted.unlisted import UnlistedShare, clauses, percent, unlisted_shares
 from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, percents, sentence
-from fedsyn.evaluation.verdict import LOST, Judged, Verdict, few, folded, judged
+from fedsyn.evaluation.verdict import LEAST_LINK, LOST, Judged, Verdict, few, folded, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.notebook import Bar, View
 from fedsyn.selection.views import ModelView
@@ -168,13 +168,15 @@ class PredictedQuality(Evaluation):
 
     def verdict(self) -> Verdict:
         """Returns what the table is fit for, by released values."""
-        links = self.seen.links
+        seen, links = self.seen, self.seen.links
+        # Others may be linked unseen, unless each would have shown what is called a link.
+        blind = seen.least > LEAST_LINK or bool(seen.joined)
         return Verdict(
             columns=self.judged_columns(),
             links=[link.judged() for link in links],
             foremost=[link.judged() for link in sorted(links, key=lambda link: -link.seen)[:1]],
             doubt=True,
-            hidden=self.seen.hidden,
+            hidden=seen.pairs - (len(links) if blind else seen.looked),
             unseen=self.seen.sentence(),
             why="it needs real rows",
             next=self.remedy(),

@@ -1,4 +1,4 @@
-"""What became of single columns of a table, beside its real rows."""
+"""Single columns of a table beside those of real rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Share(NamedTuple):
 
     @property
     def moved(self) -> float:
-        """By how much of all rows."""
+        """Change of the share."""
         return abs(self.real - self.synthetic)
 
 
@@ -101,7 +101,10 @@ class ColumnScore:
         return judged(self.name, losses)
 
     def _digits(self) -> str:
-        """Returns a clause on digits after the point; empty where they are as many."""
+        """Returns a clause on digits after the point.
+
+        Empty where they are as many.
+        """
         real, synthetic = self.decimals
         if real == synthetic or real is None:
             return ""
@@ -158,7 +161,10 @@ class ReadColumn:
 
 
 class Through(NamedTuple):
-    """A column of some real rows, and what the schema of the table makes of it without any noise."""
+    """A column of real rows, and what a schema makes of it.
+
+    No noise is added.
+    """
 
     real: pd.Series
     made: pd.Series
@@ -166,7 +172,7 @@ class Through(NamedTuple):
 
 
 def through_schema(schema: Schema, real: pd.DataFrame, rng: np.random.Generator) -> Mapping[str, Through]:
-    """Returns the columns of real rows as a schema alone gives them back.
+    """Returns columns of real rows as a schema gives them back.
 
     Empty where the rows lack a column, or the schema can take none of them.
     """
@@ -180,7 +186,10 @@ def through_schema(schema: Schema, real: pd.DataFrame, rng: np.random.Generator)
 
 
 def column_score(name: str, column: ReadColumn, through: Through | None) -> ColumnScore:
-    """Returns the score of a column, and whether its schema alone loses as much."""
+    """Returns the score of a column.
+
+    It says whether the schema alone loses as much.
+    """
     (real, made), reading = column.tables[:2], column.reading
     p, q = (np.bincount(codes, minlength=reading.size) / max(1, len(codes)) for codes in column.codes[:2])
     one, other = (np.bincount(reading.groups, share).astype(np.float64) for share in (p, q))
@@ -234,14 +243,14 @@ def _common(column: ReadColumn, p: Floats, q: Floats) -> list[Share]:
 
 
 def _beyond(real: Cells, made: Cells) -> float:
-    """Returns the share of rows with a number below or above all real ones."""
+    """Returns the share of rows beyond all real numbers."""
     if not len(real.known):
         return 0.0
     return float(((made.known < real.known.min()) | (made.known > real.known.max())).sum()) / max(1, len(made.at))
 
 
 def _unlike(real: Cells, made: Cells) -> float:
-    """Returns the share of numbers that no real row has, beyond what chance gives.
+    """Returns the share of new numbers, beyond what chance gives.
 
     A new row of the same kind has one with a chance of about the share of rows whose number nobody shares (Good 1953,
     after Turing).
@@ -253,14 +262,17 @@ def _unlike(real: Cells, made: Cells) -> float:
 
 
 def _moments(real: Cells, made: Cells) -> tuple[Moments, Moments] | None:
-    """Returns mean and standard deviation of both; None where one has no number."""
+    """Returns mean and standard deviation of both tables.
+
+    None where one has no number.
+    """
     if not len(real.known) or not len(made.known):
         return None
     return (float(real.known.mean()), float(real.known.std())), (float(made.known.mean()), float(made.known.std()))
 
 
 def _spread(real: Floats, made: Floats) -> float:
-    """Returns the change of the logarithm of the standard deviation, beyond what chance and one row do.
+    """Returns the change of a standard deviation's logarithm, beyond chance.
 
     Of a long tail a single row may decide. So what changes least counts, with and without the farthest row of either
     table, less one standard error.
@@ -273,7 +285,9 @@ def _spread(real: Floats, made: Floats) -> float:
 
 
 def _log_spreads(values: Floats) -> tuple[list[float], float]:
-    """Returns logarithms of the standard deviation, with and without the farthest row, and a standard error.
+    """Returns logarithms of the standard deviation, and an error.
+
+    They are with and without the farthest row.
 
     The error is the root of (kurtosis - 1) / 4n.
     """
@@ -287,7 +301,9 @@ def _log_spreads(values: Floats) -> tuple[list[float], float]:
 
 
 def _tail(real: Cells, made: Cells) -> tuple[Share | None, float]:
-    """Returns the shares of rows beyond the middle 98% of the real ones, and how much of it is lost.
+    """Returns the share of rows far out, and its loss.
+
+    Far out is beyond the middle 98% of the real rows.
 
     Of counts, so one standard error is allowed for.
     """

@@ -38,7 +38,8 @@ MOST_ROWS = 200_000
 MOST_PAIRED_COLUMNS = 60
 MOST_COUNTED = 20_000_000  # rows times pairs
 _FEWEST_COUNTED_ROWS = 5_000
-_THROUGH = 20_000  # real rows that a schema alone is tried on
+_HELD_OUT = "needs real rows that the table was not made from (a run: data.test_fraction above 0)"
+_THROUGH = 5_000  # real rows that a schema alone is tried on
 #: What stands beside what a comparison shows.
 NOT_PRIVATE = "Read from the real rows, exactly: not for publication."
 
@@ -251,8 +252,7 @@ def compare_tables(
     if isinstance(predicted, str):
         missing["prediction"] = predicted
     attack = None if held_out is None else membership(readings, codes[0], held_out, codes[1], rng)
-    if attack is None:
-        missing["attack"] = "needs real rows that the table was not made from (a run: data.test_fraction above 0)"
+    missing |= {} if attack else {"attack": _HELD_OUT}
     return TableComparison(
         columns=tuple(sorted(columns, key=lambda column: -column.judged().loss)),
         pairs=pairs,
@@ -270,7 +270,10 @@ def compare_tables(
 def _shared_columns(
     real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema | None, label: str | None
 ) -> tuple[list[str], list[str]]:
-    """Returns the columns to compare, and a rule on those that only the synthetic table has."""
+    """Returns the columns to compare.
+
+    A rule names those that only the synthetic table has.
+    """
     afresh = () if schema is None else schema.aside  # identifiers that are made, not modelled
     names = [name for name in synthetic.columns if name not in afresh]
     alone = [str(name) for name in names if name not in real.columns]
@@ -289,7 +292,9 @@ def _read_columns(
     counted: Sequence[Codes],
     through: Mapping[str, Through],
 ) -> tuple[list[ColumnScore], Readings, list[Codes], dict[str, list[Floats]]]:
-    """Reads column after column, so that no more than one is in memory value by value.
+    """Reads and scores column after column.
+
+    No more than one is in memory value by value.
 
     Args:
         names: of the columns.
@@ -322,7 +327,7 @@ def _sampled(table: pd.DataFrame, rows: int, rng: np.random.Generator) -> pd.Dat
 def _paired_columns(
     names: Sequence[str], label: str | None, rows: int, rng: np.random.Generator
 ) -> tuple[list[str], int, list[str]]:
-    """Returns the columns whose pairs are counted, on how many rows, and the rules that chose them.
+    """Returns columns whose pairs are counted, rows, and rules.
 
     The label is always among them. `rows` are those of the larger table.
     """
@@ -341,7 +346,9 @@ def _paired_columns(
 def _pairs(
     readings: Readings, names: Sequence[str], codes: Sequence[Codes], numbers: Mapping[str, Sequence[Floats]]
 ) -> tuple[PairScore, ...]:
-    """Returns the pairs of some columns, linked ones first, the worst of them at the top.
+    """Returns the pairs of some columns, the worst first.
+
+    Linked ones come before others.
 
     Args:
         readings: of all columns.

@@ -1,4 +1,4 @@
-"""Values of two tables as they are written, in codes of the judge's own.
+"""Values of two tables as they are written, in codes.
 
 No schema has a say. The real rows alone show what a column holds: numbers or dates, if a draft of their values would
 read them so, else words. Each value gets a code:
@@ -30,7 +30,7 @@ from fedsyn.table.schema.binned import NUMBERS
 from fedsyn.table.schema.column_base import ColumnBase
 from fedsyn.table.schema.columns import no_or_yes
 from fedsyn.table.schema.digits import numbers_in
-from fedsyn.table.schema.draft import guessed_column
+from fedsyn.table.schema.draft import GuessOptions, guess_of
 from fedsyn.table.schema.values import MISSING_TEXT, is_missing, written
 
 Integers = npt.NDArray[np.int64]
@@ -39,6 +39,7 @@ Flags = npt.NDArray[np.bool_]
 SHARED = LOST["share"] / 2.0
 _CELLS = 48  # of numbers, between those that many rows share
 _WORDS = 100  # that have a code of their own
+_GUESSED = 20_000  # rows that show how a column is written
 _DRAWN = 24  # cells of a picture, at most
 _DAY = 86_400e6  # microseconds
 REST, MISSING, NEW = "the rest", "missing", "in no real row"
@@ -78,7 +79,7 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Notation:
-    """How a column's values are read in either table.
+    """Notation of a column, by which either table is read.
 
     Attributes:
         column: as a draft of the real values has it.
@@ -90,8 +91,10 @@ class Notation:
 
     @classmethod
     def of(cls, series: pd.Series) -> Notation:
-        """Guesses the notation of real rows."""
-        plain = cls(guessed_column(series))
+        """Guesses the notation of real rows, from some of them, evenly spaced."""
+        series = series.iloc[:: -(-len(series) // _GUESSED)]
+        categorical = isinstance(series.dtype, pd.CategoricalDtype)  # as text of a file comes, and says nothing
+        plain = cls(guess_of(series.astype(object) if categorical else series, GuessOptions(keep=True)).column)
         words = plain.cells(series).words if not isinstance(plain.column, BinnedColumn) else ()
         return cls(plain.column, len(words) > 2 and all(no_or_yes(word) is not None for word in words))
 
@@ -146,7 +149,7 @@ class Notation:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """How values of one column get codes, by its real rows.
+    """Codes of one column's values, found in its real rows.
 
     Codes stand in this order: cells of numbers, words, the rest, missing, in no real row.
 
@@ -227,7 +230,10 @@ class Reading:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Text of each code: a value, or the least one of its cell."""
+        """Text of each code.
+
+        It is a value, or the least one of its cell.
+        """
         return (*self.texts(np.fmax(self.lows, self.least)), *self.words, REST, MISSING, NEW)
 
     def drawn(self, cells: Cells) -> Reading:
@@ -296,13 +302,18 @@ def _cells_between(known: Floats, held: Integers, rows: int) -> tuple[Floats, Fl
 
 
 def _cells_at(starts: Floats, alone: Floats) -> tuple[Floats, Flags]:
-    """Returns cells that begin at some numbers, and at and behind each that is alone."""
+    """Returns cells that begin at some numbers.
+
+    Cells also begin at and behind each number that is alone.
+    """
     lows = np.unique(np.concatenate([[-np.inf], starts, alone, np.nextafter(alone, np.inf)]))
     return lows, np.isin(lows, alone)
 
 
 def _round_step(size: float) -> float:
-    """Returns the least 1, 2 or 5 times a power of ten that is as large.
+    """Returns a round number that is as large.
+
+    It is 1, 2 or 5 times a power of ten.
 
     >>> _round_step(0.3), _round_step(7.0)
     (0.5, 10.0)

@@ -530,7 +530,7 @@ def draft_columns(
     for j, name in enumerate(names):
         is_label = name == label
         options = GuessOptions(bins or FINEST, is_label, is_label or name in keep, decimal, stored=not text)
-        guesses[name] = _guess(frame.iloc[:, j].rename(name), options)
+        guesses[name] = guess_of(frame.iloc[:, j].rename(name), options)
     guesses |= _in_thousands(guesses, frame, options)
     for name, guess in guesses.items():
         if NOTATION & guess.column.model_dump(exclude_defaults=True).keys():
@@ -561,7 +561,7 @@ def _in_thousands(guesses: Mapping[str, Guess], frame: pd.DataFrame, options: Gu
         if name not in decimals or decimals[name].places != 3 or pd.api.types.is_numeric_dtype(series.dtype):
             continue
         if not Profile.of(series).any_matches(r"^\D*0\."):
-            new_guesses[name] = _guess(series, replace(options, is_label=False, keep=True, decimal=","))
+            new_guesses[name] = guess_of(series, replace(options, is_label=False, keep=True, decimal=","))
     return {name: guess for name, guess in new_guesses.items() if isinstance(guess.column, IntegerColumn)}
 
 
@@ -584,13 +584,8 @@ def _of_persons(series: pd.Series, guess: Guess) -> str | None:
     return f"{_several_rows(profile)} (kind: identifier, person: true)" if profile.values < profile.present else None
 
 
-def _guess(series: pd.Series, options: GuessOptions) -> Guess:
+def guess_of(series: pd.Series, options: GuessOptions) -> Guess:
     return _with_codes(series, _plain_guess(series, options), options)
-
-
-def guessed_column(series: pd.Series) -> ColumnBase:
-    """Returns a column as a draft would propose it, were it kept whatever it looks like."""
-    return _guess(series, GuessOptions(keep=True)).column
 
 
 def _plain_guess(series: pd.Series, options: GuessOptions) -> Guess:

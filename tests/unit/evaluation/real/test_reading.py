@@ -168,7 +168,9 @@ def test_text_of_a_file_and_typed_values_are_the_same_values() -> None:
     frame = claims(500, 3).assign(at=pd.Timestamp("2024-01-01"), yes=lambda some: some["ClaimNb"] > 0)
     frame.loc[:20, "ClaimAmount"] = np.nan
     text = pd.read_csv(io.StringIO(frame.to_csv(index=False)), dtype=str, keep_default_na=False)
-    for real, made in ((frame, text), (text, frame)):
+    coded = text.astype("category")  # as files are read
+    assert [score.ordered for score in compared(coded, coded).columns].count(True) == 3
+    for real, made in ((frame, text), (text, frame), (coded, frame), (frame, coded)):
         found = compared(real, made)
         assert all(score.judged().loss == 0 for score in found.columns), [s.judged() for s in found.columns]
         assert all(pair.kept == 1.0 for pair in found.pairs if pair.linked)
