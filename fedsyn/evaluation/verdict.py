@@ -162,7 +162,10 @@ class Use:
 
     @property
     def counted(self) -> str:
-        """Words such as "15 of 51 linked pairs kept"; empty where nothing was counted."""
+        """Words such as "15 of 51 linked pairs kept".
+
+        Empty where nothing was counted.
+        """
         return f"{self.kept:,} of {self.of:,} {self.what} kept" if self.of else ""
 
 
@@ -207,7 +210,7 @@ class Verdict:
         return counts, pairs, regression, training
 
     def _needing(self, name: str, what: str, some: Sequence[Judged], hidden: int = 0) -> Use:
-        """Returns a use that needs nearly all of some columns or links kept."""
+        """Returns a use that needs nearly all of something kept."""
         kept, lost = (sum(one.state == state for one in some) for state in ("kept", "lost"))
         # Whatever is in doubt or hidden may be kept, and may be lost.
         most = len(some) + hidden - (lost if self.doubt else len(some) - kept)
@@ -288,7 +291,10 @@ def _named(one: Judged) -> str:
 
 
 def _listed(uses: Sequence[Use], last: str = "and", counts: bool = True, whys: Mapping[str, str] | None = None) -> str:
-    """Returns uses in a row, each with its number and its ground; a regression has no number of its own."""
+    """Returns uses in a row, each with its number and ground.
+
+    A regression has no number of its own.
+    """
     parts = []
     for use in uses:
         number = use.counted if counts and use.name != "regression" else ""
@@ -313,6 +319,9 @@ def _refused(bad: Sequence[Use], amiss: Judged | None, first: bool) -> str:
 
 
 def _fitting(texts: Sequence[str]) -> str:
-    """Returns the first text that is short enough, as a sentence; else the last one, cut."""
+    """Returns the first text that is short enough, as a sentence.
+
+    Else the last one is cut.
+    """
     short = next((text for text in texts if len(text) < LONGEST), None)
     return f"{texts[-1][: LONGEST - 1]}…" if short is None else f"{short}."

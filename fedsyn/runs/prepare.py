@@ -388,20 +388,20 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
 
 
 def _real_rows(
-    source: _Source, read: Sequence[int], kept: Flags, train: Flags, held_out: Flags, whole: bool
+    source: _Source, read: Sequence[int], fits: Flags, train: Flags, held_out: Flags, whole: bool
 ) -> RealRows:
     """Returns the rows as they are written.
 
     Args:
         source: the table.
         read: rows of each of its parts.
-        kept: (rows read,) which the schema could take.
-        train, held_out: (rows kept,) their roles.
+        fits: (rows read,) which the schema could take.
+        train, held_out: (rows that fit,) their roles.
         whole: whether no sample was drawn. Then rows that the schema could not take are real rows all the same.
     """
-    roles = np.full((2, len(kept)), False)
-    roles[:, kept] = train, held_out
-    roles[0] |= ~kept & whole
+    roles = np.full((2, len(fits)), False)
+    roles[:, fits] = train, held_out
+    roles[0] |= ~fits & whole
     tables = tuple(RealTable(rows, part.source) for rows, part in zip(read, source.parts, strict=True))
     return RealRows(tables, *roles)
 

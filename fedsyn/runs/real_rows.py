@@ -1,4 +1,4 @@
-"""Real rows of a simulation as they are written, for whoever compares a table with them.
+"""Real rows of a simulation as they are written.
 
 What was prepared of them for the run, codes and numbers, was read by the run's schema. A comparison needs eyes of its
 own: it reads the files again, or the tables that the caller has in memory.
@@ -40,7 +40,7 @@ class RealTable:
 
 @dataclass(frozen=True, eq=False)
 class RealRows:
-    """The real rows of a run, those that were held out among them.
+    """Real rows of a run, held-out ones among them.
 
     Attributes:
         tables: one, or one of each holder.
@@ -55,9 +55,9 @@ class RealRows:
     def read(
         self, names: Sequence[str], most: int, rng: np.random.Generator
     ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-        """Returns real rows and held-out rows, at most so many of each, in their order.
+        """Returns real rows and held-out rows, in their order.
 
-        Of the columns named those come that every table has.
+        At most so many of each come. Of the columns named those come that every table has.
         """
         chosen = [_some(np.flatnonzero(mask), most, rng) for mask in (self.train, self.test)]
         wanted = np.zeros(len(self.train), bool)

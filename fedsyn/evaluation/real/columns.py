@@ -229,57 +229,62 @@ def _common(column: ReadColumn, p: Floats, q: Floats) -> list[Share]:
 
     The most frequent word is among them, however few rows have it.
     """
-    reading, (real, made) = column.reading, column.tables[:2]
+    reading, (real, synthetic) = column.reading, column.tables[:2]
     many = reading.single & (np.maximum(p, q) > SHARED)
     if not reading.ordered and reading.words:
         many[int(np.argmax(np.where(reading.single, p, -1.0)))] = True
     common = [Share(reading.labels[at], _short(p[at]), _short(q[at])) for at in np.flatnonzero(many).tolist()]
-    known, held = np.unique(made.known, return_counts=True)
-    for number, rows in zip(known, held, strict=True) if len(known) and held.max() > SHARED * len(made.at) else ():
-        if rows > SHARED * len(made.at) and number not in reading.lows[reading.alone]:
-            shares = float((real.known == number).sum()) / max(1, len(real.at)), rows / len(made.at)
+    known, held = np.unique(synthetic.known, return_counts=True)
+    for number, rows in zip(known, held, strict=True) if len(known) and held.max() > SHARED * len(synthetic.at) else ():
+        if rows > SHARED * len(synthetic.at) and number not in reading.lows[reading.alone]:
+            shares = float((real.known == number).sum()) / max(1, len(real.at)), rows / len(synthetic.at)
             common.append(Share(reading.texts(np.array([number]))[0], *map(_short, shares)))
     return common
 
 
-def _beyond(real: Cells, made: Cells) -> float:
+def _beyond(real: Cells, synthetic: Cells) -> float:
     """Returns the share of rows beyond all real numbers."""
     if not len(real.known):
         return 0.0
-    return float(((made.known < real.known.min()) | (made.known > real.known.max())).sum()) / max(1, len(made.at))
+    return float(((synthetic.known < real.known.min()) | (synthetic.known > real.known.max())).sum()) / max(
+        1, len(synthetic.at)
+    )
 
 
-def _unlike(real: Cells, made: Cells) -> float:
+def _unlike(real: Cells, synthetic: Cells) -> float:
     """Returns the share of new numbers, beyond what chance gives.
 
     A new row of the same kind has one with a chance of about the share of rows whose number nobody shares (Good 1953,
     after Turing).
     """
     known, held = np.unique(real.known, return_counts=True)
-    if not len(known) or not len(made.known):
+    if not len(known) or not len(synthetic.known):
         return 0.0
-    return max(0.0, float((~np.isin(made.known, known)).mean()) - float((held == 1).sum()) / len(real.known))
+    return max(0.0, float((~np.isin(synthetic.known, known)).mean()) - float((held == 1).sum()) / len(real.known))
 
 
-def _moments(real: Cells, made: Cells) -> tuple[Moments, Moments] | None:
+def _moments(real: Cells, synthetic: Cells) -> tuple[Moments, Moments] | None:
     """Returns mean and standard deviation of both tables.
 
     None where one has no number.
     """
-    if not len(real.known) or not len(made.known):
+    if not len(real.known) or not len(synthetic.known):
         return None
-    return (float(real.known.mean()), float(real.known.std())), (float(made.known.mean()), float(made.known.std()))
+    return (float(real.known.mean()), float(real.known.std())), (
+        float(synthetic.known.mean()),
+        float(synthetic.known.std()),
+    )
 
 
-def _spread(real: Floats, made: Floats) -> float:
+def _spread(real: Floats, synthetic: Floats) -> float:
     """Returns the change of a standard deviation's logarithm, beyond chance.
 
     Of a long tail a single row may decide. So what changes least counts, with and without the farthest row of either
     table, less one standard error.
     """
-    if not len(real) or not len(made):
+    if not len(real) or not len(synthetic):
         return 0.0
-    logs, errors = zip(*map(_log_spreads, (real, made)), strict=True)
+    logs, errors = zip(*map(_log_spreads, (real, synthetic)), strict=True)
     apart = min(abs(a - b) if math.isfinite(a - b) else 10.0 * (a != b) for a in logs[0] for b in logs[1])
     return _short(min(10.0, max(0.0, apart - math.hypot(*errors))))
 
@@ -300,20 +305,20 @@ def _log_spreads(values: Floats) -> tuple[list[float], float]:
     return [math.log(sd) for sd in spreads if sd > 0], math.sqrt(max(0.0, kurtosis - 1.0) / (4.0 * len(values)))
 
 
-def _tail(real: Cells, made: Cells) -> tuple[Share | None, float]:
+def _tail(real: Cells, synthetic: Cells) -> tuple[Share | None, float]:
     """Returns the share of rows far out, and its loss.
 
     Far out is beyond the middle 98% of the real rows.
 
     Of counts, so one standard error is allowed for.
     """
-    if not len(real.known) or not len(made.known):
+    if not len(real.known) or not len(synthetic.known):
         return None, 0.0
     low, high = np.quantile(real.known, [0.01, 0.99])
-    was, now = (float(((x.known < low) | (x.known > high)).mean()) for x in (real, made))
+    was, now = (float(((x.known < low) | (x.known > high)).mean()) for x in (real, synthetic))
     if not was:
         return None, 0.0
-    error = math.sqrt(1.0 / (was * len(real.known)) + 1.0 / (was * len(made.known)))
+    error = math.sqrt(1.0 / (was * len(real.known)) + 1.0 / (was * len(synthetic.known)))
     return Share("far out", _short(was), _short(now)), _short(max(0.0, 1.0 - now / was - error))
 
 

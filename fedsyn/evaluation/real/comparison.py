@@ -246,7 +246,7 @@ def compare_tables(
     columns, readings, codes, numbers = _read_columns(names, tables, paired, counted, through)
     pairs = _pairs(readings, paired, [some[rows] for some, rows in zip(codes, counted, strict=False)], numbers)
     held_out = codes[2] if holdout is not None else None
-    order, missing = rng.permutation(len(codes[0])), dict[str, str]()
+    order, missing = rng.permutation(len(codes[0])), {}
     halves = codes[0][order[: len(order) // 2]], codes[0][order[len(order) // 2 :]]
     predicted = prediction(readings, codes[0], codes[1], held_out, label, halves, rng)
     if isinstance(predicted, str):

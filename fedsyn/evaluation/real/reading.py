@@ -237,9 +237,10 @@ class Reading:
         return (*self.texts(np.fmax(self.lows, self.least)), *self.words, REST, MISSING, NEW)
 
     def drawn(self, cells: Cells) -> Reading:
-        """Returns cells of equal width for a picture, of numbers that are not each alone.
+        """Returns cells of equal width for a picture.
 
-        Values that many rows share stay alone. The outermost cells hold what lies beyond 99 of 100 real rows.
+        Few numbers stay each alone, as do values that many rows share. The outermost cells hold what lies beyond 99 of
+        100 real rows.
         """
         if not self.ordered or int(self.alone.sum()) == len(np.unique(cells.known)):
             return self
@@ -259,7 +260,7 @@ class Reading:
 
     @cached_property
     def groups(self) -> Integers:
-        """(size,) group of each code, few enough to be compared pair by pair.
+        """(size,) group of each code, in which pairs are compared.
 
         Missing, what no real row has, and a value that as many rows hold as a group would, are groups by themselves.
         Where new rows of the same kind hold new words, too, these are among the rest.

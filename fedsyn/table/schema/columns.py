@@ -256,7 +256,10 @@ def _yes_and_no() -> dict[str, int]:
 
 
 def no_or_yes(word: str) -> int | None:
-    """Returns 0 of a word for no, 1 of one for yes, None of others."""
+    """Returns 0 of a word for no, and 1 of one for yes.
+
+    None of others.
+    """
     return _yes_and_no().get(word.strip().casefold())
 
 
