@@ -15,6 +15,7 @@ weakened. Whoever finds the losses, from real rows or from released values alone
 | the share of a value that many rows share, or of missing | moved by more than 10 points |
 | its shares together | more than a fifth of the rows would have to change |
 | values that are `other`, or in no real row | more than a fifth of the rows |
+| rows that repeat others | four fifths more than of real rows; a sample with replacement has 1/e, under half of it |
 
 A use needs nearly all of what it rests on (`NEEDED`) to be kept, and no foremost one to be lost: "weakened" and "moved"
 are not kept. Of released values alone some is in doubt and some was not seen: a use is then called fit only where
@@ -33,7 +34,10 @@ from fedsyn.table.schema import CategoricalColumn
 from fedsyn.table.schema.columns import Column
 
 #: The loss that is called lost, in its own unit.
-LOST = {"link": 0.5, "mean": 0.2, "spread": math.log(1.5), "tail": 0.5, "share": 0.1, "rows": 0.2, "other": 0.2}
+LOST = {
+    **{"link": 0.5, "mean": 0.2, "spread": math.log(1.5), "tail": 0.5, "share": 0.1, "rows": 0.2, "other": 0.2},
+    "repeats": 0.8,
+}
 #: A weaker association (Cramér's V) is no link, however many rows show it.
 LEAST_LINK = 0.1
 #: Chance of one false link among all pairs of a table.
@@ -177,6 +181,8 @@ class Verdict:
         columns: all of them.
         links: the pairs that something links.
         foremost: those of them that matter most: the strongest link, and the label's. None may be lost.
+        questions: regressions that somebody named, or of the label. None may be lost where one regresses.
+        rows: what became of the rows as a whole. No use may lose them.
         doubt: whether columns and links between kept and lost may be anything: noise leaves it open.
         hidden: how many other pairs may be linked without having been seen.
         unseen: what was not seen, as one clause; empty where all was.
@@ -188,6 +194,8 @@ class Verdict:
     columns: Sequence[Judged]
     links: Sequence[Judged]
     foremost: Sequence[Judged] = ()
+    questions: Sequence[Judged] = ()
+    rows: Sequence[Judged] = ()
     doubt: bool = False
     hidden: int = 0
     unseen: str = ""
@@ -200,7 +208,7 @@ class Verdict:
         counts = self._needing("counts of single columns", "columns", self.columns)
         pairs = self._needing("tables of two columns", "linked pairs", self.links, self.hidden)
         # A regression rests on columns and links together, and one that is lost turns its coefficients.
-        lost = worst([one for one in (*self.columns, *self.links) if one.state == "lost"], self.foremost)
+        lost = worst([one for one in self._every if one.state == "lost"], self._first)
         fits = (counts.fit, pairs.fit)
         fit = False if lost or False in fits else None if None in fits else True
         ground = pairs if pairs.fit is not True or counts.fit is True else counts
@@ -209,18 +217,27 @@ class Verdict:
         training = Use("training", learned, why=self.why if self.training is None else self.training[1])
         return counts, pairs, regression, training
 
+    @property
+    def _first(self) -> tuple[Judged, ...]:
+        """What is said first where it is lost."""
+        return *self.foremost, *self.questions, *self.rows
+
+    @property
+    def _every(self) -> tuple[Judged, ...]:
+        return *self.columns, *self.links, *self.questions, *self.rows
+
     def _needing(self, name: str, what: str, some: Sequence[Judged], hidden: int = 0) -> Use:
         """Returns a use that needs nearly all of something kept."""
         kept, lost = (sum(one.state == state for one in some) for state in ("kept", "lost"))
         # Whatever is in doubt or hidden may be kept, and may be lost.
         most = len(some) + hidden - (lost if self.doubt else len(some) - kept)
-        first = [one.state for one in self.foremost if one in some]
+        first = [one.state for one in self._first if one in some or one in self.rows]
         fit: bool | None = None
         if some and ("lost" in first or most < NEEDED * (len(some) + hidden)):
             fit = False
         elif some and kept >= NEEDED * len(some) and not hidden and (not self.doubt or {*first} <= {"kept"}):
             fit = True
-        amiss = worst([one for one in some if one.state != "kept"], self.foremost)
+        amiss = worst([one for one in (*some, *self.rows) if one.state != "kept"], self._first)
         if fit is None:
             why = self.unseen if hidden or not some else f"{len(some) - kept - lost} in doubt"
         else:
@@ -247,9 +264,11 @@ class Verdict:
         good, bad, unknown = self.good(), self.bad(), self.unknown()
         said = [_fitting([f"Good for {_listed(good)}"])] if good else []
         if bad:
-            first = any(one.state == "lost" for one in self.foremost)
-            needed = [one for one in (*self.columns, *self.links) if one.state != "kept"] if bad[0].of else []
-            said.insert(0 if first else len(said), _refused(bad, worst(needed, self.foremost), first))
+            first = worst([one for one in self._first if one.state == "lost"])
+            needed = [one for one in self._every if one.state != "kept"] if bad[0].of else []
+            noun = "" if first is None else "The regression" if first in self.questions else "The link"
+            noun = "The" if first in self.rows else noun
+            said.insert(0 if first else len(said), _refused(bad, first or worst(needed), noun))
         if unknown:
             whys = {use.name: use.why for use in unknown if use.name != "regression"}
             some = {name: why for name, why in whys.items() if why != self.unseen}
@@ -303,10 +322,10 @@ def _listed(uses: Sequence[Use], last: str = "and", counts: bool = True, whys: M
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {last} {parts[-1]}"
 
 
-def _refused(bad: Sequence[Use], amiss: Judged | None, first: bool) -> str:
+def _refused(bad: Sequence[Use], amiss: Judged | None, first: str) -> str:
     """Returns the sentence on what the table is not fit for.
 
-    `first` says that `amiss` is foremost and lost, and is said before everything else.
+    `first` is what `amiss` is, if it is foremost, lost, and said before everything else; else it is empty.
     """
     uses = [f"ot good for {_listed(bad, 'or', counts)}" for counts in (True, False)]
     if amiss is None:  # of training alone
@@ -314,7 +333,7 @@ def _refused(bad: Sequence[Use], amiss: Judged | None, first: bool) -> str:
     short = amiss.name if len(amiss.name) <= 60 else f"{amiss.name[:59]}…"
     if first:
         whys = (f" ({amiss.why})", "")
-        return _fitting([f"The link {short} is lost{why}: n{use}" for use in uses for why in whys])
+        return _fitting([f"{first} {short} is lost{why}: n{use}" for why in whys for use in uses])
     return _fitting([f"N{use}: {text}" for use in uses for text in (f"{short}: {amiss.why}", f"worst is {short}")])
 
 

@@ -368,7 +368,13 @@ class Synthesizer(Generic[F]):
         schema, model = restrict(release.schema, release.model, conditions)
         return table_of(schema, model, expected_rows(model) if rows is None else rows, randomness, self._kind)
 
-    def evaluate(self, real: AnyFrame | Sequence[AnyFrame], label: str | None = None) -> TableComparison:
+    def evaluate(
+        self,
+        real: AnyFrame | Sequence[AnyFrame],
+        label: str | None = None,
+        *,
+        regressions: Sequence[str] = (),
+    ) -> TableComparison:
         """Compares synthetic rows with real ones.
 
         The result says what they are fit for: a verdict, columns and pairs (docs/metrics.md).
@@ -378,10 +384,13 @@ class Synthesizer(Generic[F]):
         Args:
             real: rows to compare with, one table or several.
             label: column to predict; the schema's own by default.
+            regressions: formulas whose coefficients to compare, such as ["sbp ~ age + arm"]; none: the label's.
         """
-        return self._compared(self._fitted("evaluate()"), real, label)
+        return self._compared(self._fitted("evaluate()"), real, label, regressions)
 
-    def _compared(self, release: ReleasedRun, real: Any, label: str | None = None) -> TableComparison:
+    def _compared(
+        self, release: ReleasedRun, real: Any, label: str | None = None, regressions: Sequence[str] = ()
+    ) -> TableComparison:
         """Compares real rows with as many synthetic ones, both as frames."""
         from fedsyn.evaluation.real.comparison import compare_tables
         from fedsyn.front.conditions import restrict
@@ -394,7 +403,8 @@ class Synthesizer(Generic[F]):
         schema, model = restrict(release.schema, release.model, {})
         synthetic = frame_of(schema, model, max(1, len(rows)), Randomness(self.seed))
         rng = Randomness(self.seed).ordinary("evaluate")
-        return compare_tables(rows, synthetic, schema=release.schema.adjusted(None, label), rng=rng)
+        schema = release.schema.adjusted(None, label)
+        return compare_tables(rows, synthetic, schema=schema, regressions=regressions, rng=rng)
 
     @overload
     def report(self, path: None = None, real: AnyFrame | Sequence[AnyFrame] | None = None) -> str: ...

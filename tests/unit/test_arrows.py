@@ -48,24 +48,12 @@ LEVELS: Levels = (
 )
 
 # The floors inside of `evaluation`: what real rows, holders and released values have in common is the ground, its own
-# modules; the three readers and the analysis of several tables do not know each other; pages stand above.
+# modules; above it the analysis of several tables, whose formulas name regressions beside real rows, too; the three
+# readers do not know each other; pages stand above.
 INSIDE_EVALUATION: Levels = (
     ("fedsyn.evaluation.report",),
-    (
-        *("fedsyn.evaluation.real", "fedsyn.evaluation.federated", "fedsyn.evaluation.predicted"),
-        "fedsyn.evaluation.analysis",
-    ),
-    ("fedsyn.evaluation",),
-)
-
-# The floors inside of `evaluation`: what real rows, holders and released values have in common is the ground, its own
-# modules; the three readers and the analysis of several tables do not know each other; pages stand above.
-INSIDE_EVALUATION: Levels = (
-    ("fedsyn.evaluation.report",),
-    (
-        *("fedsyn.evaluation.real", "fedsyn.evaluation.federated", "fedsyn.evaluation.predicted"),
-        "fedsyn.evaluation.analysis",
-    ),
+    ("fedsyn.evaluation.real", "fedsyn.evaluation.federated", "fedsyn.evaluation.predicted"),
+    ("fedsyn.evaluation.analysis",),
     ("fedsyn.evaluation",),
 )
 

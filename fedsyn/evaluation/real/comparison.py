@@ -26,7 +26,11 @@ from fedsyn.evaluation.inputs import sample_rows
 from fedsyn.evaluation.real.attack import Attack, membership
 from fedsyn.evaluation.real.columns import ColumnScore, ReadColumn, Through, column_score, through_schema
 from fedsyn.evaluation.real.prediction import Prediction, prediction
+from fedsyn.evaluation.real.propensity import Propensity, propensity
 from fedsyn.evaluation.real.reading import Reading, Readings
+from fedsyn.evaluation.real.regressions import RegressionScore
+from fedsyn.evaluation.real.regressions import regressions as compared_regressions
+from fedsyn.evaluation.real.repeats import Repeats, repeats
 from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence
 from fedsyn.evaluation.scores import Codes, Floats, closeness, correlations, link
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Correlation, Judged, Verdict, few, judged_link
@@ -90,8 +94,9 @@ class TableComparison(Evaluation):
         rules: how the work was bounded, one sentence each; empty where all rows and pairs were read.
         real_rows, synthetic_rows, holdout_rows: of the given tables.
         label: the column to predict; None: none was named.
-        propensity: how well a model tells synthetic rows from real ones; None: not computed.
-        regressions: coefficients of regressions beside the real ones; None: not computed.
+        propensity: how well a model tells synthetic rows from real ones; None: see `missing`.
+        regressions: those that were named, else that of the label; None: see `missing`.
+        repeats: rows that repeat others.
         scales: metric of the run -> name of a reference -> value; None: not finite.
     """
 
@@ -109,8 +114,9 @@ class TableComparison(Evaluation):
     synthetic_rows: int
     holdout_rows: int
     label: str | None = None
-    propensity: Any = None
-    regressions: Any = None
+    propensity: Propensity | None = None
+    regressions: tuple[RegressionScore, ...] | None = None
+    repeats: Repeats
     scales: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
     @property
@@ -135,6 +141,8 @@ class TableComparison(Evaluation):
             columns=[column.judged() for column in self.columns],
             links=[pair.judged() for pair in links],
             foremost=[pair.judged() for pair in foremost(links, self.label)],
+            questions=[found for one in self.regressions or () if (found := one.judged())],
+            rows=[self.repeats.judged()],
             unseen=unseen,
             training=training,
             why=why,
@@ -168,10 +176,10 @@ class TableComparison(Evaluation):
 
     def _view(self) -> View:
         verdict = self.verdict()
-        both = [*verdict.columns, *verdict.links]
+        both = [*verdict.columns, *verdict.links, *verdict.questions, *verdict.rows]
         rows = [(one.name, one.state, one.why) for one in both]
         bars = [Bar(one.name, one.loss) for one in both]
-        head, note = ("column or linked pair", "verdict", "its largest loss"), NOT_PRIVATE
+        head, note = ("column, linked pair or regression", "verdict", "its largest loss"), NOT_PRIVATE
         return View(sentence(self.sentence()), head, rows, [note], "loss: 0.5 is weakened or moved, 1 is lost", bars)
 
     def to_dict(self) -> dict[str, Any]:
@@ -211,6 +219,7 @@ def compare_tables(
     holdout: pd.DataFrame | None = None,
     label: str | None = None,
     schema: Schema | None = None,
+    regressions: Sequence[str] = (),
     rng: np.random.Generator,
 ) -> TableComparison:
     """Compares a synthetic table with real rows.
@@ -223,17 +232,20 @@ def compare_tables(
         label: what to predict; None: the schema's own, if there is a schema.
         schema: of the synthetic table, which says what to do next: how much of the real rows it loses by itself. No
             value is read by it.
+        regressions: formulas such as `sbp ~ age + arm`, whose coefficients are compared; none: that of the label on
+            what is linked to it most.
         rng: chooses rows, halves and columns.
 
     Returns:
         The scores of the columns that both tables have; nothing of it is private.
 
     Raises:
-        DataError: there is no real or no synthetic row, no column in common, or no such label.
+        ConfigError: a regression cannot be read, or needs a package that is missing.
+        DataError: there is no real or no synthetic row, no column in common, no such label, or the real rows have no
+            such regression.
     """
-    for name, table in (("real", real), ("synthetic", synthetic)):
-        if len(table) == 0:
-            raise DataError(f"the {name} table has no rows to compare")
+    if not len(real) or not len(synthetic):
+        raise DataError(f"the {'synthetic' if len(real) else 'real'} table has no rows to compare")
     label = schema.label if label is None and schema is not None else label
     names, rules = _shared_columns(real, synthetic, schema, label)
     sizes = (len(real), len(synthetic), 0 if holdout is None else len(holdout))
@@ -245,26 +257,61 @@ def compare_tables(
     through = {} if schema is None else through_schema(schema, _sampled(tables[0], _THROUGH, rng), rng)
     columns, readings, codes, numbers = _read_columns(names, tables, paired, counted, through)
     pairs = _pairs(readings, paired, [some[rows] for some, rows in zip(codes, counted, strict=False)], numbers)
-    held_out = codes[2] if holdout is not None else None
-    order, missing = rng.permutation(len(codes[0])), {}
-    halves = codes[0][order[: len(order) // 2]], codes[0][order[len(order) // 2 :]]
-    predicted = prediction(readings, codes[0], codes[1], held_out, label, halves, rng)
-    if isinstance(predicted, str):
-        missing["prediction"] = predicted
-    attack = None if held_out is None else membership(readings, codes[0], held_out, codes[1], rng)
-    missing |= {} if attack else {"attack": _HELD_OUT}
+    found = _of_the_whole(
+        columns, pairs, readings, codes, [table[names] for table in tables[:2]], regressions, label, rng
+    )
+    missing = {what: why for what, why in found.items() if isinstance(why, str)}
+    whole: dict[str, Any] = {what: None if what in missing else one for what, one in found.items()}
     return TableComparison(
         columns=tuple(sorted(columns, key=lambda column: -column.judged().loss)),
         pairs=pairs,
-        prediction=None if isinstance(predicted, str) else predicted,
-        attack=attack,
         missing=missing,
         rules=(*rules, *pair_rules),
         real_rows=sizes[0],
         synthetic_rows=sizes[1],
         holdout_rows=sizes[2],
         label=label,
+        **whole,
     )
+
+
+def _of_the_whole(
+    columns: Sequence[ColumnScore],
+    pairs: Sequence[PairScore],
+    readings: Readings,
+    codes: Sequence[Codes],
+    tables: Sequence[pd.DataFrame],
+    named: Sequence[str],
+    label: str | None,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Returns what became of the table as a whole; a text of what could not be computed: what it would need.
+
+    Args:
+        columns, pairs: all scores.
+        readings: of the columns.
+        codes: of the real, the synthetic and, if there are any, the held-out rows.
+        tables: real and synthetic rows.
+        named: regressions that somebody named.
+        label: what to predict.
+        rng: chooses rows and halves.
+    """
+    real, synthetic, held_out = codes[0], codes[1], codes[2] if len(codes) > 2 else None
+    order = rng.permutation(len(real))
+    halves = real[order[: len(order) // 2]], real[order[len(order) // 2 :]]
+    found: dict[str, Any] = {"prediction": prediction(readings, real, synthetic, held_out, label, halves, rng)}
+    attack = None if held_out is None else membership(readings, real, held_out, synthetic, rng)
+    found["attack"] = attack or _HELD_OUT
+    found["propensity"] = propensity(real, synthetic, rng)
+    # The columns that are linked to the label, the strongest first.
+    links = sorted((pair for pair in pairs if pair.linked), key=lambda pair: -pair.association)
+    strongest = [
+        pair.second if pair.first == label else pair.first for pair in links if label in (pair.first, pair.second)
+    ]
+    found["regressions"] = compared_regressions(named, tables[0], tables[1], label, strongest)
+    # Rows that a lost column made equal repeat no row.
+    kept = [column.name for column in columns if column.judged().state != "lost"] or [one.name for one in columns]
+    return {**found, "repeats": repeats(tables[0][kept], tables[1][kept], rng)}
 
 
 def _shared_columns(

@@ -17,6 +17,8 @@ from fedsyn.evaluation.real.attack import Attack
 from fedsyn.evaluation.real.columns import number as written
 from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.evaluation.real.prediction import Prediction
+from fedsyn.evaluation.real.propensity import Propensity
+from fedsyn.evaluation.real.regressions import RegressionScore
 from fedsyn.evaluation.record import Evaluation, sentence
 from fedsyn.evaluation.report.charts import Marginal, associations, marginals
 from fedsyn.evaluation.report.page import Page, Part, Section
@@ -138,6 +140,10 @@ def _compared(comparison: TableComparison, most_auc: float | None) -> Iterator[S
         yield Section("Prediction", (f"Not measured: {comparison.missing['prediction']}.",))
     else:
         yield Section("Prediction", _prediction(comparison.prediction))
+    for regression in comparison.regressions or ():
+        yield Section("Regressions", _regression(regression))
+    if comparison.propensity is not None:
+        yield Section("The whole table", (_propensity(comparison.propensity),))
     if comparison.attack is None:
         yield Section("Membership attack", (f"Not tried: it {comparison.missing['attack']}.",))
     else:
@@ -186,6 +192,17 @@ def _prediction(prediction: Prediction) -> tuple[Table, str]:
         ("trained on", prediction.measure, "verdict"), rows, f"Predicting {prediction.label}; {better}", narrow=2
     )
     return table, f"Tested on {prediction.rows:,} real rows, {tested}."
+
+
+def _regression(regression: RegressionScore) -> tuple[str | Table, ...]:
+    words = sentence(regression.words())
+    head = ("term", "real (95% interval)", "synthetic", "overlap", "difference in standard errors")
+    return (words,) if regression.failed else (Table(head, regression.rows(), words, narrow=4),)
+
+
+def _propensity(propensity: Propensity) -> str:
+    text = sentence(propensity.words())
+    return f"{text} Its pMSE is {propensity.ratio:.1f} times that of chance; fresh rows have 1."
 
 
 def _attack(attack: Attack, most_auc: float | None) -> tuple[Table, str]:

@@ -135,6 +135,13 @@ def evaluate(
         ),
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column to predict; default: the schema's.")] = None,
+    regression: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMULA",
+            help="Regression whose coefficients to compare, such as 'sbp ~ age + arm'; may be repeated.",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Also write a page to this file.", metavar="PAGE.html")] = None,
     as_json: JsonOption = False,
     force: ForceOption = False,
@@ -159,7 +166,7 @@ def evaluate(
     rng, reading = np.random.default_rng(0), None if known is None else reading_of(table, known)
     rows = raw_rows(table, reading, None if known is None else known.order, most=MOST_ROWS, rng=rng)
     real_rows = raw_rows(real, None, list(rows.columns), most=MOST_ROWS, rng=rng)
-    comparison = compare_tables(real_rows, rows, label=label, schema=known, rng=rng)
+    comparison = compare_tables(real_rows, rows, label=label, schema=known, regressions=regression or (), rng=rng)
     if out is not None:
         from fedsyn.evaluation.report.evaluations import evaluation_page
 

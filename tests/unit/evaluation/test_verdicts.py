@@ -240,6 +240,23 @@ def test_a_use_needs_nearly_all_of_it_kept() -> None:
     assert fits(training=(0.89, "it predicts, worse than real rows"))[3] is False
 
 
+def test_a_lost_question_costs_the_regression_and_lost_rows_cost_every_use() -> None:
+    question = Judged("bp ~ arm", 2.0, "arm 8 became 0.2")
+    assert fits(questions=[question]) == [True, True, False, None] and fits(questions=[KEPT, MOVED])[2] is True
+    assert fits(rows=[LOST]) == [False, False, False, None] and fits(rows=[MOVED])[:3] == [True, True, True]
+    verdict = Verdict(columns=COLUMNS, links=[KEPT, MOVED], questions=[question])
+    assert verdict.sentences()[0] == (
+        "The regression bp ~ arm is lost (arm 8 became 0.2): "
+        "not good for tables of two columns (1 of 2 linked pairs kept) or regression."
+    )
+    assert verdict.uses()[2].why == "bp ~ arm is lost: arm 8 became 0.2"
+    few = replace(verdict, questions=[], rows=[Judged("variety of rows", 1.2, "95% of the rows repeat others")])
+    assert few.sentences()[0].startswith(
+        "The variety of rows is lost (95% of the rows repeat others): not good for counts of"
+    )
+    assert few.uses()[0].why == "variety of rows is lost: 95% of the rows repeat others"
+
+
 def test_doubt_and_hidden_links_leave_it_open() -> None:
     assert fits(doubt=True) == [True, True, True, None]
     assert fits(links=[KEPT] * 4 + [MOVED], doubt=True)[1:3] == [None, None]

@@ -201,6 +201,8 @@ def test_a_seed_repeats_and_says_so() -> None:
 def test_evaluation_and_page(fitted: fedsyn.Synthesizer, tmp_path: Path) -> None:
     found = fitted.evaluate(frame(seed=5))
     assert 0.5 < found.column_score <= 1 and len(found.columns) == 6
+    named = fitted.evaluate(frame(seed=5), regressions=["age ~ sex"]).regressions
+    assert named is not None and [(one.formula, one.named) for one in named] == [("age ~ sex", True)]
     page = fitted.report(tmp_path / "page.html")
     assert page == tmp_path / "page.html" and "Not for publication" not in page.read_text(encoding="utf-8")
     text = fitted.report(real=frame(seed=5))

@@ -223,6 +223,15 @@ def test_a_table_is_compared_with_real_rows(call: Fedsyn, here: Path) -> None:
     found = json.loads(call(*arguments, "--json").out)
     assert {column["name"] for column in found["columns"]} == {"age", "ward", "cost"}
     itself = json.loads(call("evaluate", here / "rows.csv", "--real", here / "rows.csv", "--json").out)
+    assert found["regressions"] is None and found["missing"]["regressions"].startswith(
+        "regression 'ward ~ age' of the real rows"
+    )
+    named = ["--regression", "cost ~ age", "--regression", "age ~ ward"]
+    result = call(*arguments, *named)
+    assert "The regression cost ~ age is " in result.out and "The regression age ~ ward is " in result.out
+    assert "A model tells synthetic rows from real ones in " in Path("page.html").read_text(encoding="utf-8")
+    both = json.loads(call(*arguments, *named, "--json").out)["regressions"]
+    assert [one["formula"] for one in both] == ["cost ~ age", "age ~ ward"] and all(one["named"] for one in both)
     assert all(column["score"] == 1.0 for column in itself["columns"])
 
 
@@ -234,6 +243,11 @@ def test_a_table_is_compared_with_real_rows(call: Fedsyn, here: Path) -> None:
         (["lonely.csv", "--real", "{rows}"], ["rows.csv has none of the columns"]),
         (["{rows}", "--real", "lonely.csv"], ["lonely.csv has none of the columns"]),
         (["{rows}", "--real", "{rows}", "--label", "wrad"], ["did you mean 'ward'"]),
+        (
+            ["{rows}", "--real", "{rows}", "--regression", "cost ~ agee"],
+            ["'agee' is not a column", "did you mean 'age'"],
+        ),
+        (["{rows}", "--real", "{rows}", "--regression", "cost"], ["has no outcome"]),
     ],
 )
 def test_a_bad_call_of_evaluate(call: Fedsyn, here: Path, arguments: list[str], parts: list[str]) -> None:
