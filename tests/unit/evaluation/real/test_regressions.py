@@ -128,7 +128,10 @@ def test_a_table_without_the_words_has_lost_the_regression() -> None:
         found = regression("y ~ x", real, real.assign(y=rng.choice(answers, 500)))
         judged = found.judged()
         assert judged is not None and judged.state == "lost"
-        assert found.words().startswith("the regression y ~ x cannot be estimated from the table: ") and "table 2" not in found.failed
+        assert (
+            found.words().startswith("the regression y ~ x cannot be estimated from the table: ")
+            and "table 2" not in found.failed
+        )
     # Numbers of two values stay an outcome of two.
     marks = real.assign(y=(real["y"] == "yes").astype(float))
     assert regression("y ~ x", marks, marks.assign(y=rng.normal(size=500))).failed
