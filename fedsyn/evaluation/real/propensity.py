@@ -41,7 +41,7 @@ class Propensity:
 
     Attributes:
         pmse: mean squared distance of the scores from a half, 0 to 0.25: as many rows of each table are read.
-        ratio: of it to that of permuted marks: 1 is as good as fresh rows, a sample with replacement has 1.5.
+        ratio: of it to that of permuted marks: 1 is as good as fresh rows.
         told: share of rows that a tree, grown on the other half of them, puts on the right side; 0.5 is guessing.
         rows: that were read, of both tables together.
     """
