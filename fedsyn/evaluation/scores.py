@@ -240,12 +240,15 @@ class Link:
         kept: 1: all of it; 0: nothing; below: reversed. That is <r, s> / max(|r|^2, |s|^2), where r and s are what the
             real and the synthetic table have beyond independence, (p_ij - p_i p_j) / sqrt(p_i p_j), and the squares
             are without what chance adds. A correlation that shrinks by half keeps one half.
+        error: standard error of `kept` where all is kept: r and s are off by chance in every direction, by one over the
+            root of their rows, of which <r, s> sees that of the link itself.
     """
 
     chance: float
     real: float
     synthetic: float
     kept: float
+    error: float
 
 
 def link(real: Floats, rows: int, synthetic: Floats, synthetic_rows: int) -> Link:
@@ -261,7 +264,9 @@ def link(real: Floats, rows: int, synthetic: Floats, synthetic_rows: int) -> Lin
     ]
     share = float((r * s).sum()) / max(*sizes, 1e-12)
     chance = float(chdtrc(free, squared * rows)) if free else 1.0
-    return Link(chance, association(real, rows), association(synthetic, synthetic_rows), max(-1.0, min(1.0, share)))
+    error = math.sqrt((1.0 / rows + 1.0 / synthetic_rows) / max(*sizes, 1e-12))
+    both = association(real, rows), association(synthetic, synthetic_rows)
+    return Link(chance, *both, max(-1.0, min(1.0, share)), min(1.0, error))
 
 
 def _beyond(table: Floats) -> tuple[Floats, int]:

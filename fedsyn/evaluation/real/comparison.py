@@ -57,6 +57,7 @@ class PairScore:
         score: 1 - total variation distance of the real and the synthetic two-way marginal.
         association, association_synthetic: Cramér's V (bias-corrected), real and synthetic.
         kept: how much of what links them is in the table: `fedsyn.evaluation.scores.Link`.
+        error: its standard error; so much may be chance, and is not held against the table.
         linked: whether something links the real columns, beyond chance and by V = 0.1 at least.
         correlation: of two columns of numbers or dates; None where the real one is below 0.1.
     """
@@ -67,6 +68,7 @@ class PairScore:
     association: float
     association_synthetic: float
     kept: float
+    error: float
     linked: bool
     correlation: Correlation | None = None
 
@@ -77,7 +79,8 @@ class PairScore:
 
     def judged(self) -> Judged:
         """Returns what became of the link."""
-        return judged_link(self.name, self.association, self.association_synthetic, self.kept, linear=self.correlation)
+        kept = min(1.0, self.kept + self.error)
+        return judged_link(self.name, self.association, self.association_synthetic, kept, linear=self.correlation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -426,6 +429,7 @@ def _pairs(
                 association=comparison.real,
                 association_synthetic=comparison.synthetic,
                 kept=comparison.kept,
+                error=comparison.error,
                 linked=linked,
                 correlation=pearson,
             )
