@@ -143,7 +143,7 @@ class RegressionScore:
         losses = [loss for one in self.coefficients for loss in one.losses(among)]
         return judged(self.formula, losses) if losses else None
 
-    def rows(self) -> list[tuple[str, str, str, str, str]]:
+    def rows(self) -> list[tuple[str, ...]]:
         """Returns each term with both estimates, their intervals, and the overlap of these, as people write them."""
         return [
             (one.name, *(_with_interval(*both) for both in one.both()), f"{one.overlap:.0%}", f"{one.difference:+.1f}")
