@@ -181,7 +181,7 @@ class Verdict:
         columns: all of them.
         links: the pairs that something links.
         foremost: those of them that matter most: the strongest link, and the label's. None may be lost.
-        questions: regressions that somebody named, or of the label. None may be lost where one regresses.
+        questions: regressions that somebody named. None may be lost where one regresses.
         rows: what became of the rows as a whole. No use may lose them.
         doubt: whether columns and links between kept and lost may be anything: noise leaves it open.
         hidden: how many other pairs may be linked without having been seen.

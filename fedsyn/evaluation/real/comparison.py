@@ -144,7 +144,7 @@ class TableComparison(Evaluation):
             columns=[column.judged() for column in self.columns],
             links=[pair.judged() for pair in links],
             foremost=[pair.judged() for pair in foremost(links, self.label)],
-            questions=[found for one in self.regressions or () if (found := one.judged())],
+            questions=[found for one in self.regressions or () if one.named and (found := one.judged())],
             rows=[self.repeats.judged()],
             unseen=unseen,
             training=training,
