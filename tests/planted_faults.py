@@ -169,9 +169,21 @@ FAULTS = {
     ),
     "a predicted interval of half the width": Fault(
         "fedsyn/evaluation/predicted/quality.py",
-        'SPREADS = {"all": 0.18,',
-        'SPREADS = {"all": 0.09,',
+        'SPREADS = {"all": 0.12,',
+        'SPREADS = {"all": 0.06,',
         "unit/evaluation/predicted/test_predicted_quality.py",
+    ),
+    "a chance of a false link for each pair": Fault(
+        "fedsyn/evaluation/predicted/links.py",
+        "CHANCE / max(1, len(pairs))",
+        "CHANCE",
+        "unit/evaluation/predicted/test_limits.py",
+    ),
+    "a limit that half of the links pass": Fault(
+        "fedsyn/evaluation/predicted/limits.py",
+        "POWER = 0.9\n",
+        "POWER = 0.5\n",
+        "unit/evaluation/predicted/test_limits.py",
     ),
     "an honest interval of half the width": Fault(
         "fedsyn/evaluation/analysis/combining.py",

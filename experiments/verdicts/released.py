@@ -22,7 +22,8 @@ from experiments.verdicts.run import frame_of, schema_of
 from fedsyn import yamlio
 from fedsyn.evaluation.predicted import predict_quality
 from fedsyn.evaluation.predicted.effects import Effects
-from fedsyn.evaluation.predicted.links import LINK_DOUBT, MOMENT_DOUBT, seen_links, seen_moments
+from fedsyn.evaluation.predicted.links import LINK_DOUBT, seen_links
+from fedsyn.evaluation.predicted.moments import MOMENT_DOUBT, seen_moments
 from fedsyn.evaluation.real.comparison import compare_tables
 from fedsyn.evaluation.verdict import judged_link
 from fedsyn.inference import Evidence

@@ -25,6 +25,7 @@ from fedsyn.capabilities import PLAIN
 from fedsyn.config import DataNode, EvaluationNode, RunConfig, RuntimeNode, SynthesisNode
 from fedsyn.errors import ConfigError, SchemaError
 from fedsyn.evaluation.inputs import EvaluationInput
+from fedsyn.evaluation.predicted.links import SeenLinks
 from fedsyn.evaluation.real.marginals import kway_error, workload_error
 from fedsyn.evaluation.verdict import LOST
 from fedsyn.front.archive import ReleasedRun, read_release
@@ -62,14 +63,15 @@ _SEED = 1
 class Rehearsal:
     """Results of one rehearsed run, or of several stand-ins together.
 
-    For several stand-ins `measured` is a mean. Messages, megabytes and seconds are those of the
+    For several stand-ins `measured` and `shown` are means. Messages, megabytes and seconds are those of the
     stand-in in the middle. All else is a geometric mean.
 
     Attributes:
         error: workload error, 0 to 2.
         columns, pairs: mean L1 distance of the columns' and of the pairs' marginals.
         measured: pairs of columns that were measured, alone or in larger combinations.
-        seen: the association (Cramér's V) that half of the pairs looked at would have shown; 1: none.
+        seen: the association (Cramér's V) from which on nine of ten links would be seen; 1: none.
+        shown: pairs of which that holds.
         bins, side: most even bins of a column, and of each column of a measured pair, in which noise alone moves less
             than a tenth of the rows; 0: not known.
         messages, up, down: messages of an average holder, and megabytes.
@@ -81,6 +83,7 @@ class Rehearsal:
     pairs: float
     measured: float
     seen: float
+    shown: float
     bins: float
     side: float
     messages: float
@@ -195,7 +198,7 @@ def expectation(config: RunConfig, stands: StandIns, epsilon: float, done: Calla
         protocol = epsilon == config.privacy.epsilon and table is stands.middle
         rehearsals.append(rehearse(rehearsing(config, epsilon, protocol=protocol), stands.schema, table)[0])
         done()
-    over = {"measured": sum(one.measured for one in rehearsals) / len(rehearsals)}
+    over = {what: sum(getattr(one, what) for one in rehearsals) / len(rehearsals) for what in ("measured", "shown")}
     for name in ("error", "columns", "pairs", "seen", "bins", "side"):
         known = [value for one in rehearsals if (value := getattr(one, name)) > 0]
         over[name] = math.prod(known) ** (1.0 / len(known)) if known else 0.0
@@ -352,13 +355,14 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
     one, several = _resolution(release.evidence, len(codes))
     cliques = [] if release.evidence is None else [m.clique for m in release.evidence.measurements]
     measured = {pair for clique in cliques for pair in combinations(domain.canonical(clique), 2)}
-    seen = release.predicted.seen.least if release.predicted is not None else 1.0
+    seen = SeenLinks() if release.predicted is None else release.predicted.seen
     rehearsal = Rehearsal(
         workload_error(data),
         kway_error(data, 1),
         kway_error(data, 2),
         float(len(measured)),
-        seen,
+        seen.least,
+        float(seen.unlinked + len(seen.links)),
         one,
         math.sqrt(several),
         messages / config.federation.clients,

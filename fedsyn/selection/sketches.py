@@ -26,7 +26,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtri
 
 from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.selection.coarse import Grouping, Packed, array_of, group_counts, key_of, unpack_grouping
@@ -396,18 +395,6 @@ def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
     the last of which is the parity of the others.
     """
     return rows * rows < sqrt(2.0) * sketches / mu2
-
-
-def weakest_shown(mu2: float, pairs: int, rows: float, chance: float) -> Floats:
-    """Returns the weakest association that stands out of the noise, (pairs,).
-
-    It is Cramér's V of 1, 2, ... pairs.
-
-    Of k pairs, each in halves of equal mass (`shows_nothing`), one has a squared distance of (n V)^2 / 4 and noise of
-    sigma^2 = k / (4 mu^2) in one dimension; with chance / k its square is beyond the quantile of chi-squared.
-    """
-    k = np.arange(1, pairs + 1)
-    return np.asarray(np.sqrt(k * chdtri(1, chance / k) / mu2) / rows)
 
 
 def arranging_share(

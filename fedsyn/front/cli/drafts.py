@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedsyn.config import DEFAULT_MECHANISM
-from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK
+from fedsyn.config import DEFAULT_CLIQUES, DEFAULT_MECHANISM
+from fedsyn.evaluation.predicted.limits import Foreseen
+from fedsyn.evaluation.verdict import LEAST_LINK
 from fedsyn.output import counted
 from fedsyn.privacy.budget import PrivacyBudget
 from fedsyn.registry import contract_class
-from fedsyn.selection.sketches import weakest_shown
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import AsideColumn
 from fedsyn.table.schema.draft import Guess
@@ -67,7 +65,7 @@ def sentences(draft: Draft, rows: int) -> list[str]:
     folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
     read = f"{counted(rows, 'row')} {'was' if rows == 1 else 'were'} read."
-    lines = [f"{read}{carried(guesses, rows)}"] if rows else []
+    lines = [f"{read}{carried(draft, rows)}"] if rows else []
     if apart:
         name = apart[0] if len(apart) == 1 else "NAME"
         keeps = "keeps it" if len(apart) == 1 else "keeps one of them"
@@ -93,23 +91,27 @@ def sentences(draft: Draft, rows: int) -> list[str]:
     return lines
 
 
-def carried(guesses: Mapping[str, Guess], rows: int) -> str:
+def carried(draft: Draft, rows: int) -> str:
     """Returns a sentence on the links between columns that noise hides.
 
     It is empty for one column.
     """
-    columns = sum(not isinstance(guess.column, AsideColumn) for guess in guesses.values())
-    pairs, share = math.comb(columns, 2), contract_class(DEFAULT_MECHANISM).Options().sketch_share
-    if not pairs:
+    guesses, options = draft.guesses, contract_class(DEFAULT_MECHANISM).Options()
+    missing = {name: guess.missing for name, guess in guesses.items()}
+    mu2 = PrivacyBudget(EPSILON, DELTA).mu ** 2 * options.sketch_share
+    foreseen = Foreseen(draft.schema, missing, rows, mu2, options.width, DEFAULT_CLIQUES)
+    if not (pairs := foreseen.pairs):
         return ""
-    weakest = weakest_shown(PrivacyBudget(EPSILON, DELTA).mu ** 2 * share, pairs, rows, CHANCE)
-    few, last = int(np.count_nonzero(weakest <= LEAST_LINK)), weakest[-1]
-    link = "every link" if last > 1 else f"links weaker than a Cramér's V of {max(0.01, last):.2f}"
-    where = "of its pair of columns" if pairs == 1 else f"if all {pairs:,} pairs of columns are measured"
-    sentence = f" At epsilon {EPSILON:g}, noise hides {link} {where}"
-    if 0 < few < pairs and last <= 1:
-        sentence += f"; with a workload of {counted(few, 'pair')}, those weaker than {LEAST_LINK:g}"
-    return f"{sentence}."
+    shown, least = foreseen.said(pairs)
+    if not shown:
+        return f" With {counted(rows, 'row')} and epsilon {EPSILON:g}, noise hides every link between columns."
+    where = f"{shown:,} of {pairs:,} pairs" if shown < pairs else f"all {pairs:,} pairs" if pairs > 1 else "the pair"
+    few = foreseen.most() if least > LEAST_LINK or shown < pairs else 0
+    more = f" Choose about {counted(few, 'pair')} to see links down to {LEAST_LINK:g}." if few else ""
+    return (
+        f" With {counted(rows, 'row')} and epsilon {EPSILON:g}, nine of ten links with an association (Cramér's V) "
+        f"above {least:.2f} are seen in {where} of columns.{more}"
+    )
 
 
 def _why(guess: Guess) -> str:

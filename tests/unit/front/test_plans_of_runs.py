@@ -106,7 +106,7 @@ def test_fewer_public_rows_than_planned_are_fitted_and_not_repeated(config: RunC
 def test_what_an_earlier_release_missed_is_missed_again_the_less_the_larger_the_budget(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = Rehearsal(0.3, 0.1, 0.2, 3.0, 0.5, 10.0, 3.0, 9.0, 0.1, 0.1, 1.0)
+    said = Rehearsal(0.3, 0.1, 0.2, 3.0, 0.5, 2.0, 10.0, 3.0, 9.0, 0.1, 0.1, 1.0)
     monkeypatch.setattr(planning, "rehearse", lambda *_: (said, type("Release", (), {"model": None})))
     stands = StandIns("an earlier release", Schema.loads(SCHEMA), [linked(100)], missed=0.16, budget=100.0)
     errors = [expectation(config, stands, epsilon, lambda: None).run.error for epsilon in (0.5, 1.0, 4.0)]

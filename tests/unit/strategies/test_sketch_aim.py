@@ -33,7 +33,7 @@ from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
 from fedsyn.selection.coarse import group_counts, pack_grouping
 from fedsyn.selection.planning import shrunk
-from fedsyn.selection.sketches import Sketcher, shows_nothing, sketched_sizes, weakest_shown, width_of
+from fedsyn.selection.sketches import Sketcher, shows_nothing, sketched_sizes, width_of
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.table.counting.marginals import count
 from fedsyn.wire.holder import Holder
@@ -543,17 +543,3 @@ def test_candidates_are_those_that_the_options_sketch() -> None:
     for sizes in ((2,), (2, 3), (3,)):
         held = server(dependent(), sizes=sizes, nodes=nodes)
         assert {len(q) for q in held.sketcher.cliques} == set(sizes)
-
-
-@pytest.mark.parametrize("rows", [1000, 3000, 10_000])
-def test_pairs_that_show_a_link_do_not_show_what_is_not_there(rows: int) -> None:
-    """As many pairs as are shown, in halves of equal mass: noise alone is beyond a link in one run of twenty."""
-    mu2, link = 0.1 * PrivacyBudget(1.0, 1e-6).mu ** 2, 0.1
-    weakest, rng = weakest_shown(mu2, 10_000, rows, 0.05), np.random.default_rng(0)
-    shown = int(np.count_nonzero(weakest <= link))
-    false = [
-        float(np.mean(np.abs(rng.normal(0, sqrt(k / (4 * mu2)), (4000, k))).max(axis=1) > rows * link / 2))
-        for k in (shown, 2 * shown)
-    ]
-    assert shown > 0 and false[0] < 0.065 and false[1] > 0.3  # 4,000 tries of 5%: one in a thousand is beyond
-    assert np.count_nonzero(weakest_shown(mu2, shown - 1, rows, 0.05) <= link) == shown - 1

@@ -322,7 +322,7 @@ def test_a_constraint_that_was_seen_is_stated_only_if_a_person_says_so(
 ) -> None:
     (folder / "visits.csv").write_text(VISITS, encoding="utf-8")
     result = fedsyn("init", "visits.csv")
-    assert result.code == 0 and "240 rows were read. At epsilon 1, noise hides" in " ".join(result.out.split())
+    assert result.code == 0 and "240 rows were read. With 240 rows and epsilon 1, " in " ".join(result.out.split())
     drafted = Schema.load(folder / "schema.yaml").columns  # 240 rows carry fewer bins, but a constraint needs fine ones
     assert {drafted[name].bins for name in ("came", "left")} == {FINEST}
     result = fedsyn("schema", "review", "schema.yaml", "--all", "--data", "visits.csv")
@@ -392,7 +392,7 @@ def test_what_init_says_fits_80_columns_and_counts_one_of_each(fedsyn: Fedsyn, f
     assert result.code == 0 and max(map(len, lines)) <= 80
     out = " ".join(result.out.split())
     assert (
-        "1 row was read. At epsilon 1, noise hides every link of its pair of columns." in out
+        "1 row was read. With 1 row and epsilon 1, noise hides every link between columns." in out
         and "whole numbers; 1 bin " in out
     )
     assert "1 column:" in repr(Schema.loads("columns: {a: {kind: boolean}}")) and "2 of 2 columns need" in (

@@ -18,7 +18,7 @@ epsilon: 1
 delta: 1e-5
 """
 SCHEMA = "columns: {age: {kind: numeric, lower: 0, upper: 80, bins: 8}, ill: {kind: categorical, categories: [a, b]}}"
-RUN = Rehearsal(0.2345, 0.0123, 0.1, 41.0, 0.234, 28.6, 4.9, 16.7, 0.075, 1.25, 12.0)
+RUN = Rehearsal(0.2345, 0.0123, 0.1, 41.0, 0.234, 12.0, 28.6, 4.9, 16.7, 0.075, 1.25, 12.0)
 
 
 @pytest.fixture
