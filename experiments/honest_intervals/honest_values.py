@@ -143,7 +143,9 @@ def run(population: str, rows: int, epsilon: float, number: int) -> Iterator[tup
     for _ in range(TABLES):
         model = posterior.draw(rng)
         codes = model.sample(LARGER * rows, rng, independent=True)
-        frames.append(decoding(schema, model, rng.uniform(-1.0, 1.0)).decode(codes, rng))
+        frames.append(
+            decoding(schema, model, {name: rng.uniform(-1.0, 1.0) for name in schema.columns}).decode(codes, rng)
+        )
         even.append(schema.decode(codes, rng))
     for (kind, columns, by), true in zip(ASKED[population], truth(population), strict=True):
         if not posterior.holds(columns):

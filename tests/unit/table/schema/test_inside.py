@@ -110,9 +110,7 @@ def _linked(population: stats.rv_continuous, slope: float) -> tuple[npt.NDArray[
     codes = np.column_stack([column.codes_of(x), y]).astype(np.intp)
     counts = np.maximum(np.bincount(codes @ [2, 1], minlength=12).reshape(6, 2), 0.5)
     model = Model(schema.domain, {("x", "y"): np.log(counts)}, rows)
-    linked, by_chance = (
-        decoding(schema, model, lean).decode(codes, np.random.default_rng(1)).x for lean in (0.0, None)
-    )
+    linked, by_chance = (decoding(schema, model, lean).decode(codes, np.random.default_rng(1)).x for lean in ({}, None))
     assert (column.codes_of(np.asarray(linked)) == codes[:, 0]).all()
     return x, y, np.asarray(linked), np.asarray(by_chance)
 
