@@ -21,6 +21,7 @@ from fedsyn.evaluation.scores import level_of_codes, places
 from fedsyn.front.archive import ReleasedRun
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel, Model, Posterior
+from fedsyn.output import watched
 from fedsyn.randomness import Randomness
 from fedsyn.runs.synthesis import BATCH, MOST_UNASKED, Make, batches, write_synthetic
 from fedsyn.table.data.writers import ArrowRows
@@ -63,9 +64,14 @@ class PosteriorTables:
         self.size = min(MOST_UNASKED, max(1, round(_LARGER * self.real))) if rows is None else rows
         self.facts = {"held": held_of(release.schema, self._posterior), "given": sorted(where)}
 
-    def draws(self, count: int, randomness: Randomness) -> Iterator[tuple[Schema, Model, Randomness]]:
-        """Yields the schema, model and randomness of each table."""
-        for number in range(1, count + 1):
+    def draws(
+        self, count: int, randomness: Randomness, progress: bool | None = None
+    ) -> Iterator[tuple[Schema, Model, Randomness]]:
+        """Yields the schema, model and randomness of each table.
+
+        A bar shows how many were used, as `progress_bar` has it.
+        """
+        for number in watched(range(1, count + 1), "drawing tables", progress):
             model = self._posterior.draw(randomness.ordinary("posterior", number))
             # Where numbers lie inside bins is open to some extent, and each column takes another place in it.
             at = randomness.ordinary("inside bins", number).uniform(-1.0, 1.0, len(self._schema.columns))
@@ -122,7 +128,12 @@ def _decoded(
 
 
 def frames_of_posterior(
-    release: ReleasedRun, count: int, rows: int | None, where: Mapping[str, Any], randomness: Randomness
+    release: ReleasedRun,
+    count: int,
+    rows: int | None,
+    where: Mapping[str, Any],
+    randomness: Randomness,
+    progress: bool | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Yields one table per draw of the posterior.
 
@@ -134,7 +145,7 @@ def frames_of_posterior(
     tables = PosteriorTables(release, rows, where)
     facts = {**tables.facts, "real_rows": tables.real, "bins": bins_of(release.schema)}
     facts |= {"marked": marked} if (marked := marked_facts(release.schema)) else {}
-    for schema, model, stream in tables.draws(count, randomness):
+    for schema, model, stream in tables.draws(count, randomness, progress):
         frame = frame_of(schema, model, tables.size, stream, independent=True)
         frame.attrs[FACTS] = facts
         yield frame
