@@ -76,7 +76,7 @@ class HeldSums:
         self.features = csr_array(entries, shape=(len(noise), int(self._starts[-1])))
         self.noise = np.array(noise)
 
-    def _hosts(self, size: int) -> dict[tuple[int, ...], MeasuredGrid]:
+    def _hosts(self, size: int) -> dict[tuple[int, ...], int]:
         """Returns attributes or pairs with the grid that tells most of each.
 
         It is the finest one, and of those the smallest.
