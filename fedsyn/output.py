@@ -217,9 +217,9 @@ def console(*, error: bool = False) -> Console:
 
 @contextmanager
 def progress_bar(title: str, total: int | None, wanted: bool | None = None) -> Iterator[Callable[[int], None] | None]:
-    """Yields a callback for how much is done, or None where no bar is shown.
+    """Yields a callback for finished steps.
 
-    The bar disappears when the work that it shows is done.
+    It is None where no bar is shown. The bar disappears when the work that it shows is done.
 
     Args:
         title: of the work.

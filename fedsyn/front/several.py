@@ -83,9 +83,9 @@ class PosteriorTables:
 
 
 def numbers_of(schema: Schema, model: AnyModel) -> dict[str, Floats]:
-    """Returns the number that each code of a column stands for, of columns with an order.
+    """Returns the numbers that codes stand for.
 
-    It is the mean inside a bin, as the model's counts suggest it.
+    Only columns with an order have them. A bin stands for the mean inside it, as the model's counts suggest it.
     """
     known = {name: at for name in schema.columns if (at := places(schema, name)) is not None}
     shares = zip(known.items(), model.project_many([(name,) for name in known]), strict=True)

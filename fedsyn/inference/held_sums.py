@@ -143,9 +143,9 @@ class HeldSums:
         return np.asarray(out / self._total)
 
     def spread(self, codes: Codes) -> Floats:
-        """Returns a triangular root of the covariance of the features over rows, with the slack, (k, k).
+        """Returns a triangular root of the features' covariance, (k, k).
 
-        Where there are too many, only that of each feature by itself counts: (k,).
+        It is that over rows, with the slack. Where there are too many, only the variance of each counts: (k,).
 
         Args:
             codes: (n, d) rows of a model, in domain order.

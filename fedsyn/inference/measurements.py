@@ -285,7 +285,9 @@ class MeasuredGrid:
         return np.bincount(groups, values, int(groups.max()) + 1).astype(np.float64)
 
     def cells_of(self, codes: Codes) -> Integers:
-        """Returns the cell of each row, (n,), of (n, d) codes in domain order."""
+        """Returns the cells of rows, (n,).
+
+        Rows are (n, d) codes in domain order."""
         columns = [
             groups[codes[:, self.axes.order[rank]]] for rank, groups in zip(self.ranks, self.groups, strict=True)
         ]

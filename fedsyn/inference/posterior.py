@@ -158,7 +158,9 @@ class Posterior:
         return [(g.counted(codes) * factor - at) / math.sqrt(factor * share) for g, at, share in triples]
 
     def _nearest(self, values: Sequence[Floats]) -> Model:
-        """Fits the model nearest to the least squares of some values, with their sums."""
+        """Fits the nearest model to the least squares of some values.
+
+        It has their sums."""
         tables, wanted = self._asked(values)
         theta = self._descended(self._start, tables)
         return self._compiled.model(self._sums.met(self._compiled, theta, wanted, self._spread))
@@ -175,7 +177,7 @@ class Posterior:
         return tables, self._sums.wanted(tables, one_way)
 
     def _descended(self, start: Floats, tables: Sequence[Floats]) -> Floats:
-        """Returns potentials of a model that is nearer to some tables than the one it starts from."""
+        """Returns potentials of a model that is nearer to some tables."""
         compiled = self._compiled
         # What is asked for agrees, so a fit meets it whatever the weights: equal ones are met in the fewest steps.
         even = np.ones_like(compiled.scale)

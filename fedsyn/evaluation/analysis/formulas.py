@@ -146,7 +146,6 @@ class Regression(Question):
         frames = tables.frames
         # Every name in the formula must be a column, or known to the parser.
         text, self._names = _readable(formula, list(frames[0].columns))
-        text = _subtracted(text)
         words = set(_words(text))
         for word in words - self._names.keys() - formulaic.transforms.TRANSFORMS.keys() - _PYTHON:
             raise ConfigError(_unknown(word, list(self._names.values())))  # before anything is evaluated
@@ -161,7 +160,7 @@ class Regression(Question):
                 whole.append(self._complete(frame))
         try:
             parser = formulaic.parser.DefaultFormulaParser(feature_flags={"TWOSIDED"})
-            read = formulaic.Formula(_braced(text), _parser=parser)
+            read = formulaic.Formula(_braced(_subtracted(text)), _parser=parser)
             # no value is missing, and `matrices` says what a function makes of some; columns in patsy's order
             spec = formulaic.ModelSpec.from_spec(
                 read, na_action="ignore", output="numpy", cluster_by="numerical_factors"
@@ -276,7 +275,9 @@ def question_of(formula: str, tables: SyntheticTables, model: str | Estimator | 
 
 
 def _one(formula: str) -> tuple[str | None, str, float | None]:
-    """Returns what is asked of one column, its name, and the share of a quantile."""
+    """Reads a formula without an outcome.
+
+    Returns what is asked of the column, its name, and the share of a quantile."""
     match = _ONE.fullmatch(formula)
     if match is None:
         return None, formula, None
@@ -286,7 +287,7 @@ def _one(formula: str) -> tuple[str | None, str, float | None]:
     try:
         at = 0.5 if what == "median" else float(share) if share else None
     except ValueError:
-        raise ConfigError(f"formula '{formula}': '{share}' is no share") from None
+        raise ConfigError(f"formula '{formula}': the share '{share}' is not a number") from None
     return what, (match[2] or match[4]).strip("'\""), at
 
 
@@ -349,9 +350,9 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _subtracted(text: str) -> str:
-    """Returns the formula with arithmetic of the outcome in braces, as R reads it: after - before is a difference.
+    """Puts arithmetic of the outcome in braces.
 
-    formulaic would take it for a list of terms, and leave the second one out.
+    To R after - before is a difference. formulaic would take it for a list of terms, and leave the second one out.
     """
     left, _, right = text.partition("~")
     if any(token.type == tokenize.OP and token.string in _ARITHMETIC for token in _tokens(left.strip())):

@@ -120,7 +120,7 @@ def _inside_bins(question: Question, tables: SyntheticTables, estimates: Floats)
 
 
 def _at_means(frame: pd.DataFrame, bins: Mapping[str, Sequence[float]]) -> pd.DataFrame:
-    """Returns a table with each number of some columns at the mean of its bin."""
+    """Moves numbers to the means of their bins."""
     parts = {name: np.searchsorted(np.asarray(edges)[1:-1], frame[name], side="right") for name, edges in bins.items()}
     return frame.assign(**{name: frame[name].groupby(codes).transform("mean") for name, codes in parts.items()})
 

@@ -575,7 +575,7 @@ def test_quantiles_cover_the_populations() -> None:
         ("quantile(age)", "a quantile needs a share"),
         ("mean(age, 0.5)", "a quantile needs a share"),
         ("quantile(age, 1.5)", "expected a share between 0 and 1"),
-        ("quantile(age, 0.5.5)", "is no share"),
+        ("quantile(age, 0.5.5)", "the share '0.5.5' is not a number"),
         ("median(ward)", "'ward' has no median"),
     ],
 )
