@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import fedsyn
 from fedsyn.errors import ConfigError, DataError, InputError
-from fedsyn.evaluation.analysis import Linear, Logit, combine
+from fedsyn.evaluation.analysis import Linear, Logit, Quantile, combine
 from fedsyn.evaluation.analysis.tables import SyntheticTables
 from fedsyn.front.cli import app
 
@@ -567,6 +567,8 @@ def test_quantiles_cover_the_populations() -> None:
         low, high = (end[0] for end in fedsyn.analyse(frames, "quantile(x, 0.9)").combined.interval())
         held += low <= true <= high
     assert 180 <= held < 200
+    within = Quantile(0.9).estimate(rng.exponential(1.0, 10**6), np.zeros(0), ())[1][0]
+    assert within == pytest.approx(0.9 * 0.1 / (10**6 * 0.1**2), rel=0.05)  # p (1 - p) / (n f^2)
 
 
 @pytest.mark.parametrize(
