@@ -11,6 +11,7 @@ A test reads the sources: nothing else prints, opens a rich console, or writes a
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import logging
 import os
@@ -20,15 +21,18 @@ import sys
 import threading
 import traceback
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from rich.console import Console
+
+T = TypeVar("T")
 
 #: Asks for the traceback of what went wrong.
 DEBUG = "FEDSYN_DEBUG"
@@ -209,6 +213,38 @@ def console(*, error: bool = False) -> Console:
                 yield segment if segment.control else Segment(plain(segment.text, keep="\n\t"), segment.style)
 
     return Plain(stderr=error, markup=False, emoji=False)
+
+
+@contextmanager
+def progress_bar(title: str, total: int | None, wanted: bool | None = None) -> Iterator[Callable[[int], None] | None]:
+    """Yields a callback for finished steps.
+
+    It is None where no bar is shown. The bar disappears when the work that it shows is done.
+
+    Args:
+        title: of the work.
+        total: of its steps; None where nobody knows.
+        wanted: None: where somebody watches, in a notebook or a terminal.
+    """
+    # In a notebook, rich draws with ipywidgets.
+    notebook = "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None
+    if wanted is False or (wanted is None and not notebook and not sys.stderr.isatty()):
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=console(error=True), transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def watched(items: Sequence[T], title: str, wanted: bool | None = None) -> Iterator[T]:
+    """Yields items, and shows how many are done, as `progress_bar`."""
+    with progress_bar(title, len(items), wanted) as advance:
+        for done, item in enumerate(items, 1):
+            yield item
+            if advance is not None:
+                advance(done)
 
 
 def log_handler(form: str) -> logging.Handler:

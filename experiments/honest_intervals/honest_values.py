@@ -1,10 +1,13 @@
-"""How often honest intervals hold the population's own values, where numbers stand in bins with sensible public bounds.
+"""How often honest intervals of `fedsyn.analyse` hold the population's own values, where numbers stand in bins.
 
     python -m experiments.honest_intervals.honest_values [--runs 200] [--populations patients survey] [--rows 2000]
+    python -m experiments.honest_intervals.honest_values --out FILE.csv --populations sensors --rows 200000
     python -m experiments.honest_intervals.honest_values --exact    # the estimates from exact counts of the bins
 
-Other figures of this folder take a number for the middle of its bin, in the population too; here the population has
-heavy tails, and its values are known. `even`: the same tables with every number inside a bin equally likely.
+Other figures of this folder take a number for the middle of its bin, in the population too; here the population's
+values are known. `patients` and `survey` have heavy tails in few bins between sensible public bounds; the bins of
+`study` and `sensors` are those that `Schema.draft` gives to rows of the population. `even`: the same tables with every
+number inside a bin equally likely (`patients` and `survey`). What `analyse` calls not held does not count.
 """
 
 from __future__ import annotations
@@ -13,36 +16,26 @@ import argparse
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from experiments.held_out.held_cells import Cell, fitted
-from fedsyn.evaluation.analysis import Estimator, Linear, Logit, Means, combine
+from fedsyn.evaluation.analysis import Analysis, analyse
+from fedsyn.evaluation.analysis.tables import SyntheticTables, bins_of
+from fedsyn.front.several import held_of, numbers_of
 from fedsyn.inference import Evidence, Posterior
 from fedsyn.runs.synthesis import decoding
 from fedsyn.table.schema import Schema
 
-Floats = npt.NDArray[np.float64]
-TABLES, LARGER = 20, 5
+#: Tables, rows of each / real rows, and at most so many.
+TABLES, LARGER, MOST_ROWS = 20, 5, 200_000
 _TRUE_ROWS = 1_000_000
-
-
-class Quantile(Estimator):
-    """A quantile of the outcome, with Woodruff's variance."""
-
-    title = "quantile"
-
-    def __init__(self, share: float) -> None:
-        self.share = share
-
-    def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
-        half = np.sqrt(self.share * (1 - self.share) / len(y))
-        low, middle, high = np.quantile(y, [self.share - half, self.share, self.share + half])
-        return np.array([middle]), np.array([((high - low) / 2.0) ** 2])
 
 
 def patients(rng: np.random.Generator, rows: int) -> pd.DataFrame:
@@ -70,6 +63,27 @@ def survey(rng: np.random.Generator, rows: int) -> pd.DataFrame:
     return pd.DataFrame({**items, "age": age, "income": income})
 
 
+def study(rng: np.random.Generator, rows: int) -> pd.DataFrame:
+    """A trial: arm, blood pressure before and after, dose by weight, and a response."""
+    arm = rng.choice(["high", "low", "placebo"], rows)
+    before = np.rint(rng.normal(150, 12, rows))
+    after = np.rint(before + np.select([arm == "low", arm == "high"], [-8.0, -14.0], -2.0) + rng.normal(0, 6, rows))
+    weight = np.round(rng.gamma(20, 4, rows), 1)
+    odds = 0.05 * (150 - after) + 0.02 * (weight - 80)
+    response = np.where(rng.random(rows) < 1 / (1 + np.exp(-odds)), "yes", "no")
+    return pd.DataFrame({"arm": arm, "before": before, "after": after, "weight": weight, "response": response})
+
+
+def sensors(rng: np.random.Generator, rows: int) -> pd.DataFrame:
+    """Temperature by the hour, humidity that falls with it, latency, and an alarm."""
+    hour = rng.uniform(0, 2 * np.pi, rows)
+    temperature = np.round(21 + 4 * np.sin(hour) + rng.normal(0, 2.5, rows), 1)
+    humidity = np.round(85 - 1.5 * temperature + rng.normal(0, 3.5, rows), 1)
+    latency = np.rint(np.exp(rng.normal(3.6, 0.8, rows)))
+    alarm = np.where(rng.random(rows) < 1 / (1 + np.exp(-(temperature - 25) / 2)), "yes", "no")
+    return pd.DataFrame({"temperature": temperature, "humidity": humidity, "latency": latency, "alarm": alarm})
+
+
 def _whole(low: int, high: int, bins: Any = "values") -> dict[str, Any]:
     return {"kind": "numeric", "dtype": "integer", "lower": low, "upper": high, "bins": bins}
 
@@ -88,71 +102,125 @@ _COLUMNS: dict[str, dict[str, Any]] = {
         "income": {"kind": "numeric", "bins": [0, 750, 1500, 2500, 4000, 8000, 50000]},
     },
 }
-_MAKERS = {"patients": patients, "survey": survey}
-#: Population -> kind, columns (the outcome first), estimator.
-ASKED: dict[str, list[tuple[str, tuple[str, ...], Estimator]]] = {
-    "patients": [
-        *(("mean", (name,), Means()) for name in ("age", "stay", "cost")),
-        *(("quantile", ("cost",), Quantile(share)) for share in (0.5, 0.9)),
-        ("proportion", ("readmitted",), Means()),
-        ("linear", ("cost", "severity"), Linear()),
-        ("linear", ("stay", "severity"), Linear()),
-        ("logistic", ("readmitted", "stay"), Logit()),
-    ],
-    "survey": [
-        *(("mean", (name,), Means()) for name in ("age", "income")),
-        *(("quantile", ("income",), Quantile(share)) for share in (0.5, 0.9)),
-        ("linear", ("income", "q1"), Linear()),
-        ("linear", ("q1", "q2"), Linear()),
-    ],
+_MAKERS = {"patients": patients, "survey": survey, "study": study, "sensors": sensors}
+#: Population -> kind and formula.
+ASKED: dict[str, tuple[tuple[str, str], ...]] = {
+    "patients": (
+        *(("mean", name) for name in ("age", "stay", "cost")),
+        *(("quantile", f"quantile(cost, {share})") for share in (0.5, 0.9)),
+        ("proportion", "proportion(readmitted)"),
+        ("linear", "cost ~ severity"),
+        ("linear", "stay ~ severity"),
+        ("logistic", "readmitted ~ stay"),
+    ),
+    "survey": (
+        *(("mean", name) for name in ("age", "income")),
+        *(("quantile", f"quantile(income, {share})") for share in (0.5, 0.9)),
+        ("linear", "income ~ q1"),
+        ("linear", "q1 ~ q2"),
+    ),
+    "study": (
+        *(("mean", name) for name in ("after", "weight")),
+        *(("quantile", f"quantile(weight, {share})") for share in (0.5, 0.9)),
+        ("proportion", "proportion(response)"),
+        ("groups", "after ~ arm"),
+        ("groups", "before ~ arm"),
+        ("change", "after - before ~ arm"),
+        ("linear", "after ~ before"),
+        ("logistic", "response ~ after"),
+        ("logistic", "response ~ weight"),
+    ),
+    "sensors": (
+        *(("mean", name) for name in ("temperature", "humidity", "latency")),
+        *(("quantile", f"quantile(latency, {share})") for share in (0.5, 0.9)),
+        ("proportion", "proportion(alarm)"),
+        ("groups", "humidity ~ alarm"),
+        ("linear", "humidity ~ temperature"),
+        ("linear", "temperature ~ humidity"),
+        ("logistic", "alarm ~ temperature"),
+    ),
 }
 
 
-def schema_of(population: str) -> Schema:
-    """The public schema."""
-    return Schema.from_dict({"columns": _COLUMNS[population]})
+@dataclass(frozen=True)
+class Line:
+    """One estimate of one run.
 
+    `off`: how far it is from the truth, in half widths of its interval, which has the truth up to 1. `even`: that of
+    even bins, or nan. `width`: of the interval, over that of the real rows. `held`: as `analyse` says.
+    """
 
-def estimate(frame: pd.DataFrame, columns: tuple[str, ...], by: Estimator) -> tuple[Floats, Floats]:
-    """Estimates and variances of one table; without the intercept."""
-    y = frame[columns[0]].to_numpy(np.float64)
-    if len(columns) == 1:
-        return by.estimate(y, y[:, None], columns)
-    X = np.column_stack([np.ones(len(y)), *(frame[name].to_numpy(np.float64) for name in columns[1:])])
-    q, v = by.estimate(y, X, ["1", *columns[1:]])
-    return q[1:], v[1:]
+    population: str
+    rows: int
+    run: int
+    kind: str
+    name: str
+    off: float
+    even: float
+    width: float
+    held: int
 
 
 @cache
-def truth(population: str) -> list[Floats]:
-    """The population's values, from a million rows."""
+def schema_of(population: str) -> Schema:
+    """The public schema."""
+    if population in _COLUMNS:
+        return Schema.from_dict({"columns": _COLUMNS[population]})
+    return Schema.draft(_MAKERS[population](np.random.default_rng(7), 20_000)).approve()
+
+
+def estimated(frames: Sequence[pd.DataFrame], formula: str) -> Analysis:
+    """Estimates from tables of which nothing else is said."""
+    return analyse(SyntheticTables(frames), formula)
+
+
+@cache
+def truth(population: str) -> dict[tuple[str, str], float]:
+    """The population's values by formula and term, from a million rows."""
     frame = _MAKERS[population](np.random.default_rng(11), _TRUE_ROWS)
-    return [estimate(frame, columns, by)[0] for _, columns, by in ASKED[population]]
+    return {
+        (formula, term): float(value)
+        for _, formula in ASKED[population]
+        for term, value in estimated([frame, frame], formula).to_frame().estimate.items()
+    }
 
 
-def run(population: str, rows: int, epsilon: float, number: int) -> Iterator[tuple[str, str, bool, bool, float]]:
-    """(kind, term, honest interval holds the truth, that of even bins does, width / the real rows') of what is held."""
+def run(
+    population: str, rows: int, epsilon: float, number: int, asked: Sequence[tuple[str, str]] | None = None
+) -> Iterator[Line]:
+    """Yields what each interval of one run comes to."""
     seed = zlib.crc32(repr((population, rows, epsilon, number)).encode())
     rng, schema = np.random.default_rng(seed), schema_of(population)
     real = _MAKERS[population](rng, rows)
     config = Cell(population, rows, epsilon, seed, "", ("workload={degree: 2, size: null}",)).config()
     strategy = fitted(config, schema.encode(real), schema.domain)
     assert strategy.model is not None
-    posterior = Posterior(strategy.model, Evidence(strategy.measured, strategy.model.total))
+    evidence = Evidence(strategy.measured, strategy.model.total)
+    posterior = Posterior(strategy.model, evidence, numbers_of(schema, strategy.model))
     frames, even = list[pd.DataFrame](), list[pd.DataFrame]()
     for _ in range(TABLES):
         model = posterior.draw(rng)
-        codes = model.sample(LARGER * rows, rng, independent=True)
-        frames.append(decoding(schema, model, rng.uniform(-1.0, 1.0)).decode(codes, rng))
-        even.append(schema.decode(codes, rng))
-    for (kind, columns, by), true in zip(ASKED[population], truth(population), strict=True):
-        if not posterior.holds(columns):
-            continue
-        ends = [_interval(some, columns, by) for some in (frames, even)]
-        width = (ends[0][1] - ends[0][0]) / (2 * 1.96 * np.sqrt(estimate(real, columns, by)[1]))
-        held = [bool(low[0] <= true[0] <= high[0]) for low, high in ends]
-        name = f"{columns[0]} {by.share:g}" if isinstance(by, Quantile) else " ~ ".join(columns)
-        yield kind, name, held[0], held[1], float(width[0])
+        codes = model.sample(min(LARGER * rows, MOST_ROWS), rng, independent=True)
+        lean = {name: float(rng.uniform(-1.0, 1.0)) for name in schema.columns}
+        frames.append(decoding(schema, model, lean).decode(codes, rng))
+        if population in _COLUMNS:
+            even.append(schema.decode(codes, rng))
+    held = frozenset(map(frozenset, held_of(schema, posterior)))
+    tables = SyntheticTables(frames, rows, held, bins=bins_of(schema))
+    for kind, formula in asked or ASKED[population]:
+        found, own = (one.to_frame() for one in (analyse(tables, formula), estimated([real, real], formula)))
+        other = estimated(even, formula).to_frame() if even else None
+        terms = [term for term in found.index if term != "Intercept" and not term.endswith(("= 0", "= no"))]
+        for term in terms:
+            true, line = truth(population)[formula, term], found.loc[term]
+            off, even_off = (
+                (one.estimate - true) * 2 / (one.high - one.low)
+                for one in (line, line if other is None else other.loc[term])
+            )
+            width = (line.high - line.low) / (own.naive_high[term] - own.naive_low[term])
+            name = formula if len(terms) == 1 else f"{formula} [{term}]"
+            figures = float(off), float("nan") if other is None else float(even_off), float(width), int(line.held)
+            yield Line(population, rows, number, kind, name, *figures)
 
 
 def exact(population: str) -> Iterator[str]:
@@ -162,49 +230,57 @@ def exact(population: str) -> Iterator[str]:
     codes = schema.encode(real)
     counts = {name: np.bincount(codes[:, axis]).astype(np.float64) for axis, name in enumerate(schema.domain)}
     made = schema.shaped(counts).decode(codes, rng)
-    for kind, columns, by in ASKED[population]:
-        values = (float(estimate(frame, columns, by)[0][0]) for frame in (real, made))
-        yield f"| {kind} | {' ~ '.join(columns)} | " + " | ".join(f"{value:.4g}" for value in values) + " |"
+    for kind, formula in ASKED[population]:
+        values = (estimated([frame, frame], formula).to_frame().estimate.iloc[-1] for frame in (real, made))
+        yield f"| {kind} | {formula} | " + " | ".join(f"{value:.4g}" for value in values) + " |"
 
 
-def _interval(frames: Sequence[pd.DataFrame], columns: tuple[str, ...], by: Estimator) -> tuple[Floats, Floats]:
-    found = [estimate(frame, columns, by) for frame in frames]
-    return combine([q for q, _ in found], [v for _, v in found], ratio=float(LARGER)).interval()
-
-
-def lines(found: Sequence[tuple[str, str, bool, bool, float]]) -> Iterator[str]:
+def lines(found: Sequence[Line]) -> Iterator[str]:
     """A table in Markdown."""
-    yield "| kind | estimate | n | honest | even bins | width / real's |"
-    yield "|---|---|---|---|---|---|"
-    groups: dict[tuple[str, str], list[tuple[bool, bool, float]]] = defaultdict(list)
-    for kind, name, held, even, width in found:
-        groups[kind, name].append((held, even, width))
-        groups[kind, "**all**"].append((held, even, width))
-    for (kind, name), some in sorted(groups.items()):
-        held, even, width = np.array(some, np.float64).T
-        yield f"| {kind} | {name} | {len(some)} | {held.mean():.0%} | {even.mean():.0%} | {np.median(width):.2f} |"
+    heads = "population | rows | kind | estimate | n | held | honest | even bins | width / real's | off / half width"
+    yield f"| {heads} |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    groups: dict[tuple[str, int, str, str], list[Line]] = defaultdict(list)
+    for line in found:
+        for population, name in ((line.population, line.name), (line.population, "**all**"), ("**all**", "**all**")):
+            groups[population, line.rows, line.kind, name].append(line)
+    for group, some in sorted(groups.items()):
+        off, even, width = np.array([(x.off, x.even, x.width) for x in some if x.held] or [(np.nan,) * 3]).T
+        share = f"{np.mean(np.abs(even) <= 1):.0%}" if np.isfinite(even).all() else ""
+        told = f"{np.mean(np.abs(off) <= 1):.0%} | {share} | {np.median(width):.2f} | {off.mean():+.2f}"
+        held = sum(x.held for x in some)
+        yield f"| {' | '.join(map(str, group))} | {len(some)} | {held} | {told if held else ' | | | '} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--rows", type=int, nargs="+", default=[2000])
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--populations", nargs="+", choices=_MAKERS, default=list(_MAKERS))
-    parser.add_argument("--every", type=int, default=0, help="print the table after so many runs, too")
+    parser.add_argument("--out", type=Path, help="file of results: what is there is not run again")
     parser.add_argument("--exact", action="store_true", help="what bins alone cost")
     options = parser.parse_args()
     if options.exact:
         print("| kind | estimate | values | exact counts of bins |", "|---|---|---|---|", sep="\n")
         print(*(line for population in options.populations for line in exact(population)), sep="\n")
         return
-    found: list[tuple[str, str, bool, bool, float]] = []
-    for number in range(1, options.runs + 1):
-        for population in options.populations:
-            found += run(population, options.rows, options.epsilon, number)
-        if options.every and number % options.every == 0:
-            print(f"{number} runs", *lines(found), sep="\n", flush=True)
+    found = _read(options.out) if options.out and options.out.is_file() else []
+    done = {(line.population, line.rows, line.run) for line in found}
+    for number, population, rows in product(range(1, options.runs + 1), options.populations, options.rows):
+        if (population, rows, number) in done:
+            continue
+        new = list(run(population, rows, options.epsilon, number))
+        found += new
+        if options.out:
+            pd.DataFrame([asdict(line) for line in new]).to_csv(
+                options.out, mode="a", header=not options.out.is_file(), index=False
+            )
     print("\n".join(lines(found)))
+
+
+def _read(path: Path) -> list[Line]:
+    return [Line(*line) for line in pd.read_csv(path).itertuples(index=False)]
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class Except:
 
 
 def restrict(
-    schema: Schema, model: AnyModel, where: Mapping[str, Any], lean: float | None = None
+    schema: Schema, model: AnyModel, where: Mapping[str, Any], lean: Mapping[str, float] | None = None
 ) -> tuple[Schema, AnyModel]:
     """Returns the schema and the model of rows that meet conditions.
 

@@ -14,11 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import FORMAT
+from fedsyn.domain import Floats
 from fedsyn.errors import InputError
 from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE, bins_of, marked_facts
+from fedsyn.evaluation.scores import level_of_codes, places
 from fedsyn.front.archive import ReleasedRun
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel, Model, Posterior
+from fedsyn.output import watched
 from fedsyn.randomness import Randomness
 from fedsyn.runs.synthesis import BATCH, MOST_UNASKED, Make, batches, write_synthetic
 from fedsyn.table.data.writers import ArrowRows
@@ -55,21 +58,41 @@ class PosteriorTables:
             raise InputError(
                 "several tables need the run's measurements.npz, which a mechanism without marginals does not write"
             )
-        self._posterior, self._schema, self._where = Posterior(release.model, release.evidence), release.schema, where
+        self._posterior = Posterior(release.model, release.evidence, numbers_of(release.schema, release.model))
+        self._schema, self._where = release.schema, where
         self.real = restrict(release.schema, self._posterior.centre, where)[1].total
         self.size = min(MOST_UNASKED, max(1, round(_LARGER * self.real))) if rows is None else rows
         self.facts = {"held": held_of(release.schema, self._posterior), "given": sorted(where)}
 
-    def draws(self, count: int, randomness: Randomness) -> Iterator[tuple[Schema, Model, Randomness]]:
-        """Yields the schema, model and randomness of each table."""
-        for number in range(1, count + 1):
+    def draws(
+        self, count: int, randomness: Randomness, progress: bool | None = None
+    ) -> Iterator[tuple[Schema, Model, Randomness]]:
+        """Yields the schema, model and randomness of each table.
+
+        A bar shows how many were used, as `progress_bar` has it.
+        """
+        for number in watched(range(1, count + 1), "drawing tables", progress):
             model = self._posterior.draw(randomness.ordinary("posterior", number))
-            # Where numbers lie inside bins is open to some extent, and each table takes another place in it.
-            lean = randomness.ordinary("inside bins", number).uniform(-1.0, 1.0)
+            # Where numbers lie inside bins is open to some extent, and each column takes another place in it.
+            at = randomness.ordinary("inside bins", number).uniform(-1.0, 1.0, len(self._schema.columns))
+            lean = dict(zip(self._schema.columns, at.tolist(), strict=True))
             schema, conditioned = restrict(self._schema, model, self._where, lean)
             if not isinstance(conditioned, Model):
                 raise InputError("several tables cannot be cut inside a bin: ask for whole bins, or for no condition")
             yield schema, conditioned, randomness.child("table", number)
+
+
+def numbers_of(schema: Schema, model: AnyModel) -> dict[str, Floats]:
+    """Returns the numbers that codes stand for.
+
+    Only columns with an order have them. A bin stands for the mean inside it, as the model's counts suggest it.
+    """
+    known = {name: at for name in schema.columns if (at := places(schema, name)) is not None}
+    shares = zip(known.items(), model.project_many([(name,) for name in known]), strict=True)
+    return {
+        name: level_of_codes(schema.columns[name], np.maximum(share, 0.0) / model.total, at, model.total)
+        for (name, at), share in shares
+    }
 
 
 def frame_of(
@@ -105,7 +128,12 @@ def _decoded(
 
 
 def frames_of_posterior(
-    release: ReleasedRun, count: int, rows: int | None, where: Mapping[str, Any], randomness: Randomness
+    release: ReleasedRun,
+    count: int,
+    rows: int | None,
+    where: Mapping[str, Any],
+    randomness: Randomness,
+    progress: bool | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Yields one table per draw of the posterior.
 
@@ -117,7 +145,7 @@ def frames_of_posterior(
     tables = PosteriorTables(release, rows, where)
     facts = {**tables.facts, "real_rows": tables.real, "bins": bins_of(release.schema)}
     facts |= {"marked": marked} if (marked := marked_facts(release.schema)) else {}
-    for schema, model, stream in tables.draws(count, randomness):
+    for schema, model, stream in tables.draws(count, randomness, progress):
         frame = frame_of(schema, model, tables.size, stream, independent=True)
         frame.attrs[FACTS] = facts
         yield frame

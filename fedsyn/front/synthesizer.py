@@ -6,12 +6,10 @@ Tables in memory go in, and a private synthetic table comes out, by the conventi
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import logging
-import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, overload
@@ -23,7 +21,7 @@ from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig, SynthesisNode
 from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, UnknownParameter, nearest
 from fedsyn.loading import parse_config
 from fedsyn.notebook import Bar, Shown, View
-from fedsyn.output import console, counted
+from fedsyn.output import counted, progress_bar
 from fedsyn.privacy.unit import not_persons
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from fedsyn.evaluation.real.comparison import TableComparison
     from fedsyn.front.archive import ReleasedRun
     from fedsyn.inference import AnyModel
-    from fedsyn.protocol.record import RoundRecord
     from fedsyn.table.schema.frames import AnyFrame, ArrowStream
 
     #: What `sample` gives: DataFrames of pandas until something else was fitted.
@@ -81,7 +78,7 @@ class Synthesizer(Generic[F]):
             `Schema.draft(frame)` proposes one, for a person to look at and approve.
         mechanism: its name (`fedsyn mechanisms`). The default suits one holder as well as many.
         seed: makes everything repeatable. The result is then NOT private, and says so: for tests and studies only.
-        progress: whether to show a bar while fitting; None: in notebooks and terminals.
+        progress: whether to show a bar while fitting and drawing tables; None: in notebooks and terminals.
         **options: options of the mechanism (`rounds=5`), or whole nodes of a configuration
             (`workload={"degree": 2}`, `aggregation={...}`).
 
@@ -190,11 +187,13 @@ class Synthesizer(Generic[F]):
         config = self._config(len(frames) if held_by_many else None)
         with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
             out = Path(folder) / "run"
-            with heard(), fitting_bar(self.progress, config) as advance:
+            title = f"fitting {config.mechanism.name}"
+            with heard(), progress_bar(title, planned_rounds(config), self.progress) as advance:
                 table = frames if held_by_many else frames[0]
                 # Rows are sampled when they are asked for; a run wants to write one at least.
                 briefly = config.model_copy(update={"synthesis": SynthesisNode(rows=1)})
-                run(briefly, out, advance, table=table, schema=schema, full_page=False)
+                heard_of = None if advance is None else lambda record: advance(record.round)
+                run(briefly, out, heard_of, table=table, schema=schema, full_page=False)
             self._take(dataclasses.replace(read_release(out), config=config), kind_of(X))
         with heard():
             for clause in () if self.predicted_quality is None else self.predicted_quality.seen_unlisted():
@@ -364,7 +363,7 @@ class Synthesizer(Generic[F]):
         conditions, rows = {} if where is None else where, None if n is None else _count(n)
         randomness = Randomness(self.seed if seed is None else seed)
         if tables is not None:
-            return list(frames_of_posterior(release, tables, rows, conditions, randomness))
+            return list(frames_of_posterior(release, tables, rows, conditions, randomness, self.progress))
         schema, model = restrict(release.schema, release.model, conditions)
         return table_of(schema, model, expected_rows(model) if rows is None else rows, randomness, self._kind)
 
@@ -682,23 +681,3 @@ def heard() -> Iterator[None]:
         log.removeHandler(handler)
     for text in dict.fromkeys(handler.texts):
         warnings.warn(text, stacklevel=4)
-
-
-@contextmanager
-def fitting_bar(wanted: bool | None, config: RunConfig) -> Iterator[Callable[[RoundRecord], None] | None]:
-    """Yields a callback for finished rounds, or None.
-
-    Args:
-        wanted: None: where somebody watches, in a notebook or a terminal.
-        config: of the run.
-    """
-    # In a notebook, rich draws with ipywidgets.
-    notebook = "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None
-    if wanted is False or (wanted is None and not notebook and not sys.stderr.isatty()):
-        yield None
-        return
-    from rich.progress import Progress
-
-    with Progress(console=console(error=True), transient=True) as progress:
-        task = progress.add_task(f"fitting {config.mechanism.name}", total=planned_rounds(config))
-        yield lambda record: progress.update(task, completed=record.round)

@@ -284,13 +284,19 @@ class MeasuredGrid:
         groups = self.groups[self.axis_of(rank)]
         return np.bincount(groups, values, int(groups.max()) + 1).astype(np.float64)
 
-    def counted(self, codes: Codes) -> Floats:
-        """Counts rows, (n, d) codes in domain order."""
+    def cells_of(self, codes: Codes) -> Integers:
+        """Returns the cells of rows, (n,).
+
+        Rows are (n, d) codes in domain order."""
         columns = [
             groups[codes[:, self.axes.order[rank]]] for rank, groups in zip(self.ranks, self.groups, strict=True)
         ]
-        cells = np.ravel_multi_index(columns, self.shape)
-        return np.bincount(cells, minlength=math.prod(self.shape)).astype(np.float64).reshape(self.shape)
+        return np.ravel_multi_index(columns, self.shape)
+
+    def counted(self, codes: Codes) -> Floats:
+        """Counts rows, (n, d) codes in domain order."""
+        counts = np.bincount(self.cells_of(codes), minlength=math.prod(self.shape))
+        return counts.astype(np.float64).reshape(self.shape)
 
     def projected(self, table: Floats) -> Floats:
         """Projects the clique's marginal, axes by rank, onto this grid."""

@@ -157,12 +157,6 @@ class Problem:
         out -= self._shift
         return out
 
-    def aim(self, target: np.ndarray) -> np.ndarray:
-        """Takes another target, (m,); returns what this adds to any residual."""
-        old, self._shift = self._shift, self.scale * target
-        out: np.ndarray = old - self._shift
-        return out
-
     def _measured(self) -> np.ndarray:
         """Returns A p, (m,)."""
         marginals: np.ndarray = self.calibrator.marginals
@@ -290,21 +284,10 @@ class MirrorDescent:
         self.starts.append((self.iterations, self.loss_z))
         self.averages = [self.loss_x]
 
-    def aim(self, target: np.ndarray) -> None:
-        """Goes on from z towards other measured probabilities, (m,).
-
-        What is known of the curvature is kept.
-        """
-        self.residual_z = self.residual_z + self.problem.aim(target)
-        self.loss_z = 0.5 * dot(self.residual_z, self.residual_z) + self.divergence_z
-        self.best = (self.loss_z, self.z)
-        self.curvature = self.curvature or self.problem.curvature(self.z, self.residual_z)
-        self.restart()
-
     def descend(self, iterations: int) -> None:
         """Runs some iterations, the last ones plain.
 
-        The calibrator then holds z, the best model since `aim`.
+        The calibrator then holds z, the best model.
         """
         plain, start = min(_PLAIN_STEPS, iterations // 5), self.curvature
         for left in range(iterations, 0, -1):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -83,7 +83,7 @@ def write_synthetic(
     return None if spool is None else spool.rows()
 
 
-def decoding(schema: Schema, model: AnyModel, lean: float | None = None) -> Schema:
+def decoding(schema: Schema, model: AnyModel, lean: Mapping[str, float] | None = None) -> Schema:
     """Returns the schema that decodes a model's rows.
 
     Inside bins numbers lie as the model's one-way marginals suggest.
@@ -93,8 +93,9 @@ def decoding(schema: Schema, model: AnyModel, lean: float | None = None) -> Sche
     Args:
         schema: of the model.
         model: a run's, or a draw of its posterior.
-        lean: of a table that is analysed beside others of its posterior: where in the range of what the counts leave
-            open its numbers lie, -1 to 1; they go by the rest of their rows, too, as coefficients need it. None: for a
+        lean: of a table that is analysed beside others of its posterior: column -> where in the range of what the
+            counts leave open its numbers lie, -1 to 1; they go by the rest of their rows, too, as coefficients need it.
+            None: for a
             table by itself, whose conditions on a range are exact.
     """
     names = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
@@ -102,7 +103,7 @@ def decoding(schema: Schema, model: AnyModel, lean: float | None = None) -> Sche
     tables = model.project_many([*((name,) for name in names), *pairs])
     counts, nested = dict(zip(names, tables, strict=False)), dict(zip(pairs, tables[len(names) :], strict=True))
     if lean is None or not isinstance(model, Model):
-        return schema.shaped(counts, lean or 0.0, nested=nested)
+        return schema.shaped(counts, lean, nested=nested)
     codes = model.sample(_ROWS, np.random.default_rng(0)).astype(np.intp)  # a quadrature: nothing is drawn from it
     return schema.shaped(counts, lean, (codes, model.log_odds), nested)
 

@@ -33,13 +33,14 @@ class Combined:
 
     Attributes:
         estimate: mean over the tables.
-        variance: T*, of that mean about the population's value; in squared units of the estimate.
+        variance: T* and `inside`, of that mean about the population's value; in squared units of the estimate.
         between: b, variance of the tables' estimates.
         within: v_bar, mean of the variances that each table claims for itself.
         df: degrees of freedom of the t distribution.
         floored: whether T was below `ratio` * v_bar, which stands in its place then.
         first: the first table's estimate and its variance: what an analyst of one table would have.
         tables: m.
+        inside: what bins leave open beside it, part of `variance`.
     """
 
     estimate: Floats
@@ -50,6 +51,7 @@ class Combined:
     floored: npt.NDArray[np.bool_]
     first: tuple[Floats, Floats]
     tables: int
+    inside: Floats | float = 0.0
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """The honest interval: estimate -+ t quantile * sqrt(T*)."""
@@ -66,7 +68,9 @@ class Combined:
         return estimate - half, estimate + half
 
 
-def combine(estimates: npt.ArrayLike, variances: npt.ArrayLike, *, ratio: float = 1.0) -> Combined:
+def combine(
+    estimates: npt.ArrayLike, variances: npt.ArrayLike, *, ratio: float = 1.0, inside: Floats | float = 0.0
+) -> Combined:
     """Combines estimates of one quantity, or of k, from m tables.
 
     Each table comes from its own draw of a posterior.
@@ -91,6 +95,8 @@ def combine(estimates: npt.ArrayLike, variances: npt.ArrayLike, *, ratio: float 
         estimates: (m,) or (m, k), finite.
         variances: of the same shape: squared standard errors as the analysis of each table prints them.
         ratio: rows of a synthetic table / real rows.
+        inside: variance that no draw shows, of where values lie inside bins, and known as well as no table is: it has
+            endless degrees of freedom.
 
     Raises:
         InputError: one table only, other shapes, or numbers that are none.
@@ -112,8 +118,8 @@ def combine(estimates: npt.ArrayLike, variances: npt.ArrayLike, *, ratio: float 
     raw, floor = spread - within, ratio * within
     total = np.maximum(raw, floor)
     with np.errstate(divide="ignore", invalid="ignore"):
-        df = np.where(spread > 0, (m - 1) * (total / spread) ** 2, np.inf)
-    return Combined(q.mean(axis=0), total, b, within, df, np.asarray(raw < floor), (q[0], v[0]), m)
+        df = np.where(spread > 0, (m - 1) * ((total + inside) / spread) ** 2, np.inf)
+    return Combined(q.mean(axis=0), total + inside, b, within, df, np.asarray(raw < floor), (q[0], v[0]), m, inside)
 
 
 def _level(level: float) -> float:

@@ -127,6 +127,27 @@ class Means(Estimator):
         return X.mean(axis=0), X.var(axis=0, ddof=1) / len(X)
 
 
+class Quantile(Estimator):
+    """A quantile of the outcome, with the variance of Woodruff 1952.
+
+    Args:
+        share: of the values below it, between 0 and 1.
+    """
+
+    title = "quantile"
+
+    def __init__(self, share: float) -> None:
+        if not 0 < share < 1:
+            raise ConfigError(f"quantile: expected a share between 0 and 1, such as 0.5, found {share:g}")
+        self.share = share
+
+    def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+        half = np.sqrt(self.share * (1 - self.share) / len(y))
+        ends = np.clip([self.share - half, self.share, self.share + half], 0.0, 1.0)
+        low, middle, high = np.quantile(y, ends)
+        return np.array([middle]), np.array([((high - low) / 2.0) ** 2])
+
+
 #: The names that `model` may have, for a command line.
 ESTIMATORS: dict[str, type[Estimator]] = {"ols": Linear, "logit": Logit}
 

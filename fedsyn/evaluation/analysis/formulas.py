@@ -19,16 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, DataError, nearest
-from fedsyn.evaluation.analysis.estimators import NEEDED, Estimator, Linear, Logit, Means, estimator_of
+from fedsyn.evaluation.analysis.estimators import NEEDED, Estimator, Linear, Logit, Means, Quantile, estimator_of
 from fedsyn.evaluation.analysis.tables import SyntheticTables
-from fedsyn.output import first_of
+from fedsyn.output import first_of, watched
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 
-_ONE = re.compile(r"\s*(?:(mean|proportion)\s*\(\s*(.+?)\s*\)|([^~]+?))\s*")
+_ONE = re.compile(
+    r"\s*(?:(mean|proportion|median|quantile)\s*\(\s*(.+?)(?:(?<=\S)\s*,\s*([\d.]+))?\s*\)|([^~]+?))\s*", re.DOTALL
+)
 _NONE_LEFT = "every row has a missing value in one of the formula's columns"
 # Fewer rows of a value say nothing of it, and the share of a table's rows that may be left out for it.
 _FEW, _LEFT_OUT = 10, 0.1
@@ -41,6 +43,7 @@ _PYTHON = frozenset({"in", "True", "False", "not"})
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 # A comparison's yes and no are categories.
 _AS_CATEGORY = ".astype(object)"
+_ARITHMETIC = ("+", "-", "*", "/", "**")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
 
@@ -74,6 +77,11 @@ class Question:
     estimator: Estimator
     left_out: Mapping[str, Sequence[str]] = MappingProxyType({})
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """All columns that it looks at."""
+        return self.outcome.union(*(term.columns for term in self.terms))
+
     def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
         """Returns one table's outcome (n,) and terms (n, k).
 
@@ -84,23 +92,23 @@ class Question:
     def estimates(self, frames: Sequence[pd.DataFrame]) -> tuple[Floats, Floats]:
         """(m, k) estimates and variances, table by table."""
         names, estimates = [term.name for term in self.terms], []
-        for number, frame in enumerate(frames, 1):
+        for number, frame in enumerate(watched(frames, "estimating"), 1):
             with _in_table(number, len(frames)):
                 y, X = self.matrices(frame)
-                if not isinstance(self.estimator, Means):
+                if self.outcome:
                     _require_rank(X, names)
                 estimates.append(self.estimator.estimate(y, X, names))
         return np.stack([q for q, _ in estimates]), np.stack([v for _, v in estimates])
 
 
 class OneColumn(Question):
-    """A numeric column's mean, or each value's proportion in another."""
+    """A numeric column's mean or quantile, or each value's proportion in another."""
 
-    def __init__(self, column: str, tables: SyntheticTables, proportion: bool) -> None:
+    def __init__(self, column: str, tables: SyntheticTables, proportion: bool, share: float | None = None) -> None:
         import pandas as pd
 
         self.column, self.outcome = column, frozenset[str]()
-        self.estimator, self.values = Means(), None
+        self.estimator, self.values = Means() if share is None else Quantile(share), None
         is_number = _is_numeric(tables.frames[0][column])
         if proportion or not is_number:
             parts = [pd.Series(frame[column].dropna().unique()) for frame in tables.frames]
@@ -110,14 +118,16 @@ class OneColumn(Question):
             self.about = f"proportions of {column}"
             self.terms = tuple(Term(f"{column} = {value}", frozenset({column})) for value in self.values)
         else:
-            self.about, self.terms = f"mean of {column}", (Term(column, frozenset({column})),)
+            self.about = f"mean of {column}" if share is None else f"quantile {share:g} of {column}"
+            self.terms = (Term(column, frozenset({column})),)
 
     def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
         entries = frame[self.column].dropna()
         if len(entries) < 2:
             raise DataError(f"'{self.column}' has fewer than two values that are not missing")
         if self.values is None:
-            return np.zeros(len(entries)), entries.to_numpy(np.float64)[:, None]
+            values = entries.to_numpy(np.float64)
+            return values, values[:, None]
         return np.zeros(len(entries)), np.stack(
             [(entries == value).to_numpy(np.float64) for value in self.values], axis=1
         )
@@ -150,7 +160,7 @@ class Regression(Question):
                 whole.append(self._complete(frame))
         try:
             parser = formulaic.parser.DefaultFormulaParser(feature_flags={"TWOSIDED"})
-            read = formulaic.Formula(_braced(text), _parser=parser)
+            read = formulaic.Formula(_braced(_subtracted(text)), _parser=parser)
             # no value is missing, and `matrices` says what a function makes of some; columns in patsy's order
             spec = formulaic.ModelSpec.from_spec(
                 read, na_action="ignore", output="numpy", cluster_by="numerical_factors"
@@ -254,15 +264,31 @@ def question_of(formula: str, tables: SyntheticTables, model: str | Estimator | 
     if "~" in formula:
         return Regression(formula, tables, model)
     columns = list(tables.frames[0].columns)
-    match = _ONE.fullmatch(formula)
-    name = (match[2] or match[3]).strip("'\"") if match else formula
+    what, name, share = _one(formula)
     if model is not None:
         raise ConfigError(f"model: '{formula}' has no outcome; write OUTCOME ~ {name}")
     if name not in columns:
         raise ConfigError(_unknown(name, columns))
-    if match is not None and match[1] == "mean" and not _is_numeric(tables.frames[0][name]):
-        raise ConfigError(f"'{name}' has no mean: its values are not numbers; write proportion({name})")
-    return OneColumn(name, tables, proportion=match is not None and match[1] == "proportion")
+    if what in ("mean", "median", "quantile") and not _is_numeric(tables.frames[0][name]):
+        raise ConfigError(f"'{name}' has no {what}: its values are not numbers; write proportion({name})")
+    return OneColumn(name, tables, what == "proportion", share)
+
+
+def _one(formula: str) -> tuple[str | None, str, float | None]:
+    """Reads a formula without an outcome.
+
+    Returns what is asked of the column, its name, and the share of a quantile."""
+    match = _ONE.fullmatch(formula)
+    if match is None:
+        return None, formula, None
+    what, share = match[1], match[3]
+    if (what == "quantile") != (share is not None):
+        raise ConfigError(f"formula '{formula}': a quantile needs a share, and nothing else does: quantile(age, 0.9)")
+    try:
+        at = 0.5 if what == "median" else float(share) if share else None
+    except ValueError:
+        raise ConfigError(f"formula '{formula}': the share '{share}' is not a number") from None
+    return what, (match[2] or match[4]).strip("'\""), at
 
 
 def columns_in(formula: str, columns: Sequence[str]) -> tuple[list[str], bool]:
@@ -274,9 +300,8 @@ def columns_in(formula: str, columns: Sequence[str]) -> tuple[list[str], bool]:
         text, names = _readable(formula, columns)
         words = set(_words(text))
         return [column for name, column in names.items() if name in words], True
-    match = _ONE.fullmatch(formula)
-    name = (match[2] or match[3]).strip("'\"") if match else formula
-    return [name] if name in columns else [], match is None or match[1] != "proportion"
+    what, name, _ = _one(formula)
+    return [name] if name in columns else [], what != "proportion"
 
 
 # Names -------------------------------------------------------------------------------------------------------------
@@ -322,6 +347,17 @@ def _words(text: str) -> Iterator[str]:
             and not (after and after.string == "=")
         ):
             yield token.string
+
+
+def _subtracted(text: str) -> str:
+    """Puts arithmetic of the outcome in braces.
+
+    To R after - before is a difference. formulaic would take it for a list of terms, and leave the second one out.
+    """
+    left, _, right = text.partition("~")
+    if any(token.type == tokenize.OP and token.string in _ARITHMETIC for token in _tokens(left.strip())):
+        left = "{" + left.strip().removeprefix("{").removesuffix("}") + "} "
+    return f"{left}~{right}"
 
 
 def _braced(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedsyn.domain import Floats
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.analysis.censoring import Censored, settled
 from fedsyn.evaluation.analysis.combining import Combined, combine
@@ -20,7 +21,9 @@ from fedsyn.evaluation.analysis.result import Analysis
 from fedsyn.evaluation.analysis.tables import SyntheticTables, tables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
 
     from fedsyn.table.schema.frames import AnyFrame
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 _FEW = 5
 # A tenth of a variance moves an interval's width by a twentieth: from there on it is said what it rests on.
 _MUCH = 0.1
+# Of what an estimate owes to the inside of bins, as much counts as a standard deviation; and tables that tell it.
+_UNKNOWN, _LOOKED = 0.5, 4
 
 
 def analyse(
@@ -65,13 +70,15 @@ def analyse(
     columns, averaged = columns_in(formula, list(synthetic.frames[0].columns))
     synthetic, treated = settled(synthetic, columns, censored, averaged)
     question = question_of(formula, synthetic, model)
-    combined = combine(*question.estimates(synthetic.frames), ratio=synthetic.ratio)
+    estimates, variances = question.estimates(synthetic.frames)
+    inside = _inside_bins(question, synthetic, estimates)
+    combined = combine(estimates, variances, ratio=synthetic.ratio, inside=inside)
     pairs, unheld = _not_held(question, synthetic)
     notes = [
         *treated,
         *_of_tables(synthetic, combined),
         *_of_freedom(combined),
-        *_of_bins(question, synthetic),
+        *_of_bins(question, synthetic, combined),
         *_of_pairs(pairs),
     ]
     notes += _of_left_out(question, synthetic)
@@ -96,6 +103,28 @@ def _not_held(question: Question, tables: SyntheticTables) -> tuple[list[str], f
     return [" × ".join(sorted(each | tables.given)) for each in missing], names
 
 
+def _inside_bins(question: Question, tables: SyntheticTables, estimates: Floats) -> Floats | float:
+    """Returns the variance that bins leave open, (k,).
+
+    A number inside a bin was not measured, and how it goes along with the rest of its row follows from the bins beside
+    it. What an estimate owes to that is its difference from the estimate with each number at the mean of its bin. Half
+    of it counts as a standard deviation: the truth is within two of them wherever numbers go along inside bins from not
+    at all to twice as much as the tables have it.
+    """
+    bins = {name: edges for name, edges in tables.bins.items() if name in question.columns}
+    if not question.outcome or not bins:
+        return 0.0
+    some = [_at_means(frame, bins) for frame in tables.frames[:_LOOKED]]
+    moved = np.mean(estimates[:_LOOKED] - question.estimates(some)[0], axis=0)
+    return np.asarray((_UNKNOWN * moved) ** 2)
+
+
+def _at_means(frame: pd.DataFrame, bins: Mapping[str, Sequence[float]]) -> pd.DataFrame:
+    """Moves numbers to the means of their bins."""
+    parts = {name: np.searchsorted(np.asarray(edges)[1:-1], frame[name], side="right") for name, edges in bins.items()}
+    return frame.assign(**{name: frame[name].groupby(codes).transform("mean") for name, codes in parts.items()})
+
+
 def _of_freedom(combined: Combined) -> list[str]:
     if combined.tables > _FEW and not (combined.df < _FEW).any():
         return []
@@ -103,13 +132,18 @@ def _of_freedom(combined: Combined) -> list[str]:
     return [f"{few} say little of how far apart they are: draw more tables, or larger ones."]
 
 
-def _of_bins(question: Question, tables: SyntheticTables) -> list[str]:
+def _of_bins(question: Question, tables: SyntheticTables, combined: Combined) -> list[str]:
     """Returns warnings on columns with wide bins.
 
-    The inside of one bin has more than a tenth of the column's variance.
+    The inside of one bin has more than a tenth of the column's variance, or most of what an interval does not know.
     """
-    notes, named = [], question.outcome.union(*(term.columns for term in question.terms))
-    for name in sorted(named & tables.bins.keys()):
+    notes = []
+    if (np.asarray(combined.inside) > combined.variance / 2).any():
+        notes.append(
+            "More than half of an interval's variance is of where numbers lie inside their bins, which was not "
+            "measured and does not shrink with more rows: finer bins would narrow it."
+        )
+    for name in sorted(question.columns & tables.bins.keys()):
         edges = np.asarray(tables.bins[name])
         values = tables.frames[0][name].dropna().to_numpy(np.float64)
         if len(values) < 2 or values.min() == values.max():

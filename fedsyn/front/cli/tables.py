@@ -101,7 +101,11 @@ def analyse(
         Path, typer.Argument(help="Folder made by: fedsyn sample RUN --tables 20 --out DIR.", metavar="DIR")
     ],
     formula: Annotated[
-        str, typer.Argument(help="'readmitted ~ age + ward', 'mean(age)' or 'proportion(ward)'.", metavar="FORMULA")
+        str,
+        typer.Argument(
+            help="'readmitted ~ age + ward', 'mean(age)', 'quantile(age, 0.9)' or 'proportion(ward)'.",
+            metavar="FORMULA",
+        ),
     ],
     model: Annotated[
         str | None, typer.Option(help="ols or logit; default: logit for an outcome of two values.", metavar="NAME")

@@ -31,8 +31,11 @@ RowOdds = Callable[[np.ndarray, str, np.ndarray, np.ndarray], np.ndarray]
 #: Steepest rate inside a bin, in bins: beyond it nearly all values stand at one edge. Of what is uncertain, the most.
 _STEEPEST, _MOST_OPEN = 30.0, 2.0
 _FLAT = 1e-9  # a rate that is none
-#: Indices of a tail: nearly even, up to a mean that is still finite. And how far one may be off: `lean` = 1.
-_INDICES, INDEX_OPEN = (-0.99, 0.9), 0.25
+#: Indices of a tail: nearly even, up to a mean that is still finite. And how far one may be off, `lean` = 1, where one
+#: bin held all: it goes with the root of a bin's share. In 6, 10, 16, 32 and 64 equally full bins of nineteen families
+#: (normal, t, Pareto, beta, mixtures) the index that the tail's mean asks for is off by 0.27, 0.16, 0.12, 0.11 and 0.07
+#: (root mean square), 0.4 to 0.6 of what this gives; that of numbers from -1 to 1 is 0.58.
+_INDICES, INDEX_OPEN = (-0.99, 0.9), 1.1
 _HALVINGS = 60
 # What the rows of a bin have in common is a mixture of so many.
 _POINTS = 32
@@ -168,9 +171,9 @@ def _densities(widths: Floats, counts: Floats, lean: float) -> tuple[Floats, Flo
         rates = _limited(before, after, lean, widths)
     if len(counts) > 2 and (widths > 0).all():
         if between[-1] > 0:
-            rates[-1], indices[-1] = _tail(counts[-3:], widths[-3:], lean)
+            rates[-1], indices[-1] = _tail(counts[-3:], widths[-3:], lean * _open(counts[-3:], counts))
         if between[0] < 0:
-            rates[0], indices[0] = _tail(counts[2::-1], widths[2::-1], lean)
+            rates[0], indices[0] = _tail(counts[2::-1], widths[2::-1], lean * _open(counts[:3], counts))
             flipped[0] = True
     rates[np.abs(rates) < _FLAT] = 0.0
     return rates, indices, flipped
@@ -217,10 +220,15 @@ def _limited(before: Floats, after: Floats, lean: float, widths: Floats) -> Floa
     return np.asarray(np.clip(middle * widths + lean * open_, -_STEEPEST, _STEEPEST))
 
 
-def _tail(counts: Floats, widths: Floats, lean: float) -> tuple[float, float]:
+def _open(last: Floats, counts: Floats) -> float:
+    """Returns how far the index that three bins say may be off."""
+    return INDEX_OPEN * float(np.sqrt(last.mean() / counts.sum()))
+
+
+def _tail(counts: Floats, widths: Floats, off: float) -> tuple[float, float]:
     """Returns rate and index inside the last of three bins.
 
-    The rate is in bins. Both follow from the counts of the bins.
+    The rate is in bins. Both follow from the counts of the bins; `off` is added to the index.
     """
     left = np.log(counts.sum() / np.cumsum(counts[::-1])[::-1][1:])  # -log of the shares beyond the inner edges
     near, far = widths[0], widths[0] + widths[1]
@@ -230,7 +238,7 @@ def _tail(counts: Floats, widths: Floats, lean: float) -> tuple[float, float]:
         scale = near / _grown(index, float(left[0]))
         short = index * far / scale <= -1.0 or _grown(index, float(left[1])) > far / scale
         low, high = (low, index) if short else (index, high)
-    index = min(max(index + lean * INDEX_OPEN, _INDICES[0]), _INDICES[1])
+    index = min(max(index + off, _INDICES[0]), _INDICES[1])
     scale = far / _grown(index, float(left[1])) + index * far
     return (float(widths[2] / scale), index) if scale > 0 else (0.0, 0.0)
 

@@ -11,12 +11,11 @@ import pytest
 from fedsyn.domain import Domain, Zeros
 from fedsyn.errors import InputError, ProtocolError
 from fedsyn.front.several import held_of
-from fedsyn.inference import EmpiricalModel, EstimateConfig, Evidence, Measurement, Model, Posterior, estimate
-from fedsyn.inference.estimation import Compiled
+from fedsyn.inference import EmpiricalModel, Evidence, Measurement, Model, Posterior, estimate
+from fedsyn.inference.held_sums import nearest_counts
 from fedsyn.inference.junction_tree import axes_of
 from fedsyn.inference.measurements import LeastSquares, MeasuredGrid, merge
-from fedsyn.inference.posterior import Held, nearest_counts, on_grids
-from fedsyn.inference.solvers import MirrorDescent, Problem
+from fedsyn.inference.posterior import on_grids
 from fedsyn.table.schema import Schema
 
 DOMAIN = Domain(("a", "b", "c"), (4, 2, 3))
@@ -120,17 +119,23 @@ def test_what_a_projection_holds_beside_measurements_with_far_less_noise() -> No
     assert abs(covariance(posterior.centre.project(("y", "z"))) - covariance(signed)) < 0.5
 
 
-def test_a_correction_adds_what_a_fit_misses_of_means_and_moments() -> None:
-    measurements = measured(np.random.default_rng(4))
-    grids, values = grids_of(measurements)
-    aims, one_way = LeastSquares(grids).tables(values, 1000.0)
-    now = on_grids(estimate(DOMAIN, [], total=1000.0), grids)
-    after = Held(grids, aims, one_way).corrected(aims, now)
-    for grid, aim, given, fitted in zip(grids, aims, after, now, strict=True):
-        for rank in grid.ranks:
-            missed = grid.margin(given - aim, (rank,))
-            wanted = grid.of_values(rank, nearest_counts(one_way[rank])) - grid.margin(fitted, (rank,))
-            np.testing.assert_allclose(missed, wanted, atol=1e-6)
+def test_the_sums_of_noisy_tables_are_met() -> None:
+    """Counts of values, and the sums of a number over categories and with a number, come to those of noisy tables."""
+    rng, domain = np.random.default_rng(4), Domain(("x", "y", "g"), (8, 8, 3))
+    x, y = np.arange(8.0) ** 2, np.arange(8.0)
+    truth = np.exp(-((y[:, None] - y) ** 2) / 3)[:, :, None] * np.exp(np.outer(y, [0.0, 0.2, 0.4]))[:, None]
+    truth *= 5000 / truth.sum()
+    sums = {("x", "y"): 2, ("x", "g"): 1, ("x",): (1, 2), ("y",): (0, 2), ("g",): (0, 1)}
+    noisy = [Measurement(q, (part := truth.sum(axis)) + rng.normal(0, 8, part.shape), 8.0) for q, axis in sums.items()]
+    posterior = Posterior(estimate(domain, noisy, total=5000.0), Evidence(tuple(noisy), 5000.0), {"x": x, "y": y})
+    tables, _ = posterior._effects.tables(posterior._values, 5000.0)
+    for grid, table in zip(posterior._grids, tables, strict=True):
+        found = posterior.centre.project(grid.clique)
+        moments = {("x", "y"): (x - 20, y - 3), ("x", "g"): (x - 20, np.eye(3)), ("x",): (np.eye(8),)}
+        for mark in moments.get(grid.clique, ()):
+            table, found = np.tensordot(table, mark, (0, 0)), np.tensordot(found, mark, (0, 0))
+        if grid.clique in moments:
+            np.testing.assert_allclose(found / 5000, table / 5000, atol=2e-2 if len(grid.clique) == 2 else 2e-4)
 
 
 def test_nearest_counts_keep_the_sum_and_are_the_nearest() -> None:
@@ -269,11 +274,11 @@ def test_draws_come_to_the_least_squares_whatever_the_ratio_of_the_noises(
     noisier = [values + rng.normal(0, 30.0, values.shape) for values in posterior._values]
     for values, model in (
         (posterior._values, posterior.centre),
-        (noisier, posterior._nearest(noisier, posterior._start)),
+        (noisier, posterior._nearest(noisier)),
     ):
         aims, _ = posterior._effects.tables(values, n)
         for aim, table in zip(aims, on_grids(model, posterior._grids), strict=True):
-            np.testing.assert_allclose(table, aim, atol=0.02 * loose)
+            np.testing.assert_allclose(table, aim, atol=0.03 * loose)
 
 
 def test_independent_rows_vary_as_binomials_and_rounded_ones_do_not() -> None:
@@ -331,24 +336,3 @@ def test_damaged_evidence_is_refused(change) -> None:  # type: ignore[no-untyped
     arrays = Evidence(tuple(measured(np.random.default_rng(2))), 1000.0).to_arrays()
     with pytest.raises(ProtocolError):
         Evidence.from_arrays(DOMAIN, change(arrays))
-
-
-def test_a_descent_that_is_aimed_elsewhere_ends_where_a_fit_of_its_own_does() -> None:
-    rng = np.random.default_rng(3)
-    first, other = (merge(axes_of(DOMAIN), measured(rng)) for _ in range(2))
-    compiled = Compiled(DOMAIN, first, 1000.0)
-    target = compiled.target(m.values for m in first)
-    problem = Problem(compiled.calibrator, target, compiled.scale, seen=compiled.seen)
-    descent = MirrorDescent(problem, compiled.potentials(None))
-    for given in (first, other):
-        descent.aim(compiled.target(m.values for m in given))
-        descent.descend(400)
-        measurements = [MeasuredGrid.of(axes_of(DOMAIN), m).measurement(m.values) for m in given]
-        config = EstimateConfig(iterations=400, tolerance=0.0)
-        alone = estimate(DOMAIN, measurements, total=1000.0, config=config)
-        model = compiled.model(descent.z)
-        for clique in (("a", "b"), ("a", "c"), ("b", "c")):
-            np.testing.assert_allclose(model.project(clique), alone.project(clique), atol=0.05)
-        held = on_grids(model, [MeasuredGrid.of(axes_of(DOMAIN), m) for m in given])
-        left = compiled.seen.of(compiled.calibrator.marginals) * 1000.0
-        np.testing.assert_allclose(left, np.concatenate([table.ravel() for table in held]), atol=1e-9)

@@ -110,9 +110,7 @@ def _linked(population: stats.rv_continuous, slope: float) -> tuple[npt.NDArray[
     codes = np.column_stack([column.codes_of(x), y]).astype(np.intp)
     counts = np.maximum(np.bincount(codes @ [2, 1], minlength=12).reshape(6, 2), 0.5)
     model = Model(schema.domain, {("x", "y"): np.log(counts)}, rows)
-    linked, by_chance = (
-        decoding(schema, model, lean).decode(codes, np.random.default_rng(1)).x for lean in (0.0, None)
-    )
+    linked, by_chance = (decoding(schema, model, lean).decode(codes, np.random.default_rng(1)).x for lean in ({}, None))
     assert (column.codes_of(np.asarray(linked)) == codes[:, 0]).all()
     return x, y, np.asarray(linked), np.asarray(by_chance)
 
@@ -132,3 +130,11 @@ def test_numbers_that_go_by_the_rest_of_their_rows_have_its_slope_and_the_column
     for low, high in itertools.pairwise(STAYS):
         one, other = (each[(each >= low) & (each < high)] for each in (linked, by_chance))
         assert stats.ks_2samp(one, other, method="asymp").pvalue > 1e-4, (low, high)  # twelve tests: 0.1% together
+
+
+def test_the_index_of_a_tail_is_less_open_the_less_is_in_its_bins() -> None:
+    edges = np.r_[-100.0, np.linspace(0, 10, 40), 100.0]
+    few = Inside(edges, np.exp(-edges[:-1].clip(0)), 1.0), Inside(edges, np.exp(-edges[:-1].clip(0)), -1.0)
+    many = Inside(edges[-4:], np.full(3, 100.0), 1.0), Inside(edges[-4:], np.full(3, 100.0), -1.0)
+    apart = [first.indices[-1] - second.indices[-1] for first, second in (few, many)]
+    assert 0 < apart[0] < apart[1]
