@@ -86,7 +86,7 @@ class ColumnScore:
             was, now = map(_percent, self.tail[1:])
             losses.append(("tail", self.tail_lost, f"{was} of the real rows lie far out, and {now} of its rows"))
         # Numbers that no real row has are no loss of a mean: they are said, and the column has moved at most.
-        unlike = f"{self.unlike:.0%} of its numbers are none of the real rows'{self._digits()}"
+        unlike = f"{self.unlike:.0%} of its numbers stand in no real row{self._digits()}"
         losses.append(("other", min(self.unlike, 0.75 * LOST["other"]), unlike))
         for share in filter(None, (self.common, self.missing)):
             words = "was missing in" if share is self.missing else f"{share.label!r} had"

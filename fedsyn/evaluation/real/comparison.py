@@ -239,8 +239,7 @@ def compare_tables(
             what is linked to it most.
         rng: chooses rows, halves and columns.
 
-    Returns:
-        The scores of the columns that both tables have; nothing of it is private.
+    Returns the scores of the columns that both tables have; nothing of it is private.
 
     Raises:
         ConfigError: a regression cannot be read, or needs a package that is missing.

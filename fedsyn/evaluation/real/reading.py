@@ -132,7 +132,7 @@ class Notation:
         return Cells(np.where((at >= 0) | ~np.isfinite(numbers), np.nan, numbers), [*map(written, codes)], at)
 
     def _numbers(self, labels: Sequence[object], texts: Sequence[str], absent: Flags) -> Floats:
-        """Returns the numbers of different values, NaN of those that are none."""
+        """Returns the numbers of different values, NaN of words."""
         column = self.column
         if not isinstance(column, BinnedColumn):
             return np.full(len(labels), np.nan)

@@ -256,7 +256,7 @@ def _yes_and_no() -> dict[str, int]:
 
 
 def no_or_yes(word: str) -> int | None:
-    """Returns 0 of a word for no, and 1 of one for yes.
+    """Returns 0 for a no, and 1 for a yes.
 
     None of others.
     """
