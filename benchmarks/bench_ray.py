@@ -71,6 +71,7 @@ def one_run(engine: str, clients: int, rounds: int, out: Path) -> None:
         return
     from benchmarks.flower_engine import run_simulation
     from fedsyn.flower.launch import app_folder
+    from fedsyn.runs.directory import page_file
     from fedsyn.runs.prepare import prepare
     from fedsyn.runs.run_config import run_config_of
 
@@ -79,8 +80,8 @@ def one_run(engine: str, clients: int, rounds: int, out: Path) -> None:
     prepared = prepare(config, out / "store")
     overrides = run_config_of(config, store=prepared.folder, out=out)
     with app_folder() as app:
-        log = run_simulation(app, overrides, nodes=clients, client_cpus=1, poll=(out / "report.html").is_file)
-    if not (out / "report.html").is_file():
+        log = run_simulation(app, overrides, nodes=clients, client_cpus=1, poll=lambda: page_file(out) is not None)
+    if page_file(out) is None:
         raise SystemExit(f"Flower's engine left no result:\n{log}")
 
 

@@ -17,7 +17,7 @@ from fedsyn.flower import Context, Grid, ServerApp
 from fedsyn.flower.control import add_to_log
 from fedsyn.flower.patient import patient
 from fedsyn.output import no_tracebacks, reason, say
-from fedsyn.runs.directory import record_error
+from fedsyn.runs.directory import PAGE_FILE, PUBLIC_PAGE_FILE, record_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.prepare import Prepared, deployed, prepare
@@ -118,7 +118,7 @@ def _journal(
     if not run or not can_resume(config):
         yield None
         return
-    for name in ("error.json", "metrics.json", "report.html"):  # of an earlier try
+    for name in ("error.json", "metrics.json", PAGE_FILE, PUBLIC_PAGE_FILE):  # of an earlier try
         (out / name).unlink(missing_ok=True)
     opened = RunJournal.resume if run_config.get("resume") else RunJournal.begin
     journal = opened(out, run=run, config=config.sha256, schema=prepared.schema.sha256)

@@ -13,7 +13,7 @@ weakened. Whoever finds the losses, from real rows or from released values alone
 | its standard deviation | multiplied or divided by more than 1.5, beyond what chance and one row do |
 | its tails, beyond the middle 98% of the real rows | fewer than half of the rows, beyond what chance does |
 | the share of a value that many rows share, or of missing | moved by more than 10 points |
-| its shares together | more than a fifth of the rows would have to change |
+| its shares together | more than a fifth of the rows fall into another group of values |
 | values that are `other`, or in no real row | more than a fifth of the rows |
 | rows that repeat others | four fifths more than of real rows; a sample with replacement has 1/e, under half of it |
 

@@ -53,6 +53,8 @@ class Unit:
 
     rows: int = 1
 
+    #: What is hidden, in few words; for people.
+    hidden: ClassVar[str] = "one row"
     #: What can be exchanged, where nothing can be added or removed; for people.
     exchanged: ClassVar[str] = "a row can only be exchanged for another"
     #: What is then hidden; for people.
@@ -103,6 +105,7 @@ class Unit:
 class ClientUnit(Unit):
     """A whole client, of whose rows at most `rows` take part."""
 
+    hidden: ClassVar[str] = "one client's rows"
     exchanged: ClassVar[str] = "a client's rows can only be exchanged for as many others"
     instead: ClassVar[str] = "one client's rows, exchanged for as many others (row counts are published)"
 
@@ -165,6 +168,17 @@ def not_persons(ledger: Mapping[str, Any]) -> str:
     on no row.
     """
     return NOT_ONE_PERSON if ledger.get("persons") else ""
+
+
+def protects(ledger: Mapping[str, Any]) -> str:
+    """Returns for what a promise is, in a few words.
+
+    >>> protects({"assumptions": {}}), protects({"assumptions": {}, "persons": ["id"]})
+    ('for one row', 'for one row, not for one person, who may have several')
+    """
+    counts = ledger.get("assumptions", {}).get("client_sizes") == "public"
+    words = "exchanged for others (row counts are published)" if counts else ""
+    return ", ".join(filter(None, [f"for {unit_from_dict(ledger).hidden}", words, not_persons(ledger)]))
 
 
 @lru_cache(maxsize=256)  # clients of a simulation that share a process enter the same ones

@@ -27,6 +27,7 @@ from fedsyn.runs.directory import (
     is_complete,
     load_metrics,
     load_waiting,
+    page_file,
     raise_recorded_error,
     read_facts,
     recorded_error,
@@ -296,7 +297,8 @@ class _Watch:
             for line in lines[self.seen :]:
                 self.progress(RoundRecord.read(json.loads(line)))
             self.seen = max(self.seen, len(lines))
-        return any((self.path.parent / name).is_file() for name in ("report.html", ERROR_FILE))
+        folder = self.path.parent
+        return page_file(folder) is not None or (folder / ERROR_FILE).is_file()
 
 
 __all__ = ["brought_to_its_end", "run_elsewhere", "superlink_of"]

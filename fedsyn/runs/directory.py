@@ -34,6 +34,8 @@ from fedsyn.wire.refusals import Kind, Refusal
 
 # What may be published about the table.
 README_FILE = "README.md"
+#: The page that shows real rows, and the one that may be published. A run without real rows has the second alone.
+PAGE_FILE, PUBLIC_PAGE_FILE = "report.html", "report_public.html"
 # What a run waits for, as long as it does.
 WAITING_FILE = "waiting.json"
 # Why a run has ended without a result.
@@ -53,7 +55,8 @@ RESULTS = (
     "ledger.json",
     "rounds.jsonl",
     "measured.jsonl",
-    "report.html",
+    PAGE_FILE,
+    PUBLIC_PAGE_FILE,
     ERROR_FILE,
     COMPARISON_FILE,
     PREDICTED_FILE,
@@ -71,7 +74,7 @@ _MODEL_ARRAYS = ("domain", "model", "potentials", "codes", "probabilities", "wei
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
 # Of those, and of what `fedsyn report` adds, the files that are computed from a simulation's real rows without noise.
-_OF_REAL_ROWS = (COMPARISON_FILE, "metrics.json", "metrics.csv", "measured.jsonl")
+_OF_REAL_ROWS = (PAGE_FILE, COMPARISON_FILE, "metrics.json", "metrics.csv", "measured.jsonl")
 
 
 def not_for_publication(out: Path, published: Sequence[Path] = ()) -> list[Path]:
@@ -280,12 +283,17 @@ def write_json(path: Path, value: Mapping[str, Any], indent: int | None = 1) -> 
     write_text(path, text + "\n")
 
 
+def page_file(out: Path) -> Path | None:
+    """Returns the page of a run, the one with real rows first."""
+    return next((file for name in (PAGE_FILE, PUBLIC_PAGE_FILE) if (file := out / name).is_file()), None)
+
+
 def is_complete(out: Path) -> bool:
     """Returns True if a run has left all of its files.
 
     The page is the last of them.
     """
-    return (out / "metrics.json").is_file() and (out / "report.html").is_file()
+    return (out / "metrics.json").is_file() and page_file(out) is not None
 
 
 def read_facts(path: Path) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def run(
                 _clear(config, out)
                 strategy = serve(config, prepared, grid, out, _logged(progress))
             with told_what_was_spent(lambda: strategy.ledger, out):
-                metrics = finish(config, prepared, strategy, out, started, full_page=full_page)
+                metrics = finish(config, prepared, strategy, out, started, full_page=full_page, progress=progress)
             log.info("finished: epsilon %.6g at delta %g", strategy.ledger.epsilon(), strategy.ledger.budget.delta)
             return metrics
     finally:

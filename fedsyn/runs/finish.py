@@ -29,6 +29,7 @@ from fedsyn.runs.directory import LOOKS_FILE, save_evidence, save_model, write_j
 from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows, with_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import DRAWN_ROWS, compare, keep_looks, save_evaluation, write_run_page
+from fedsyn.runs.serve import Progress, at_stage
 from fedsyn.runs.synthesis import decoding, write_synthetic
 from fedsyn.table.data.options import written_as
 
@@ -44,13 +45,13 @@ def finish(
     started: float,
     *,
     full_page: bool = True,
+    progress: Progress | None = None,
 ) -> dict[str, float]:
     """Samples the synthetic table, writes the run directory, returns the metrics.
 
     A simulation that measures anything (`evaluation.metrics` is not empty) also compares its table with the real rows,
-    for its page: comparison.json. Without `full_page` it does not, and the page has no charts; `fedsyn report` adds
-    both. Once the table is written the budget is spent: what fails after that is warned of, and `fedsyn report` is
-    left to make it.
+    for its page: comparison.json. Without `full_page` it does not, and the page draws no table; `fedsyn report` adds
+    both. Once the table is written the budget is spent: what fails then is warned of, and left to `fedsyn report`.
     """
     prepared, model = prepared.closed, strategy.model
     assert model is not None
@@ -70,10 +71,11 @@ def finish(
     else:
         config = with_rows(config, schema, strategy, out)
         file, rows, layout = table_file(config, out), table_rows(config, model), written_as(config.data.options, schema)
+        at_stage(progress, f"drawing {rows:,} rows")
         drawn = (file, decoding(schema, model), model, rows, randomness_of(config))
         synthetic = write_synthetic(*drawn, keep=keep, most=most, layout=layout)
     metrics: dict[str, float] = {}
-    with said_if_it_fails("the predicted quality"):
+    with said_if_it_fails("the predicted quality", progress):
         looks = strategy.sketch_errors()
         keep_looks(out, looks, shrunk=strategy.is_shrunk)
         save_evaluation(
@@ -83,26 +85,27 @@ def finish(
     if evaluated:
         assert synthetic is not None
         data = evaluation_input(prepared, strategy, model, synthetic)
-        with said_if_it_fails("a metric"):
+        with said_if_it_fails("a metric", progress):
             metrics = evaluate(config.evaluation.metrics, data)
     metrics |= costs(strategy, prepared.clients, started)
     # Strict JSON knows no infinity (the likelihood of a row that the model rules out): null says "not finite".
     write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
     if evaluated and full_page:
-        with said_if_it_fails("the comparison with the real rows"):
+        with said_if_it_fails("the comparison with the real rows", progress):
             assert prepared.real is not None
             compare(config, schema, data, prepared.real, out)
-    with said_if_it_fails("the page"):
+    with said_if_it_fails("the page", progress):
         write_run_page(out, config=config, synthetic=synthetic, draw=full_page)
     return metrics
 
 
 @contextmanager
-def said_if_it_fails(what: str) -> Iterator[None]:
+def said_if_it_fails(what: str, progress: Progress | None) -> Iterator[None]:
     """Turns any failure inside into a warning.
 
-    So it does not take with it what was paid for.
+    So it does not take with it what was paid for. Progress hears what is made.
     """
+    at_stage(progress, f"making {what}")
     try:
         yield
     except Exception as error:

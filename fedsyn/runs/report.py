@@ -26,9 +26,9 @@ from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
 from fedsyn.evaluation.real.comparison import MOST_ROWS, TableComparison, compare_tables
-from fedsyn.evaluation.real.metrics import evaluate
+from fedsyn.evaluation.real.metrics import evaluate, is_quality
 from fedsyn.evaluation.real.scales import scales
-from fedsyn.evaluation.record import Evaluation
+from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
 from fedsyn.evaluation.scores import Grouping, association, axis_labels, shares
@@ -40,6 +40,8 @@ from fedsyn.output import cell
 from fedsyn.registry import installed_only, reported
 from fedsyn.runs.directory import (
     LOOKS_FILE,
+    PAGE_FILE,
+    PUBLIC_PAGE_FILE,
     README_FILE,
     load_evidence,
     load_model,
@@ -116,7 +118,7 @@ def load_evaluations(out: Path, *, public: bool = False) -> list[Evaluation]:
 
 
 def write_full_report(out: Path, *, real: bool = True, data: Sequence[str] = ()) -> list[Path]:
-    """Rewrites report.html and writes metrics.csv.
+    """Rewrites a page of a run, and with real rows metrics.csv.
 
     Args:
         out: the run directory.
@@ -132,17 +134,14 @@ def write_full_report(out: Path, *, real: bool = True, data: Sequence[str] = ())
         raise DataError(f"{table} is a link to a table outside the run's directory; put the table itself there")
     if data and config.runtime.engine == "deployment":
         raise ConfigError("--data: the real rows of a deployment stay with its holders, and its report reads none")
-    note = ""
+    note = unread = ""
     read_facts(out / "ledger.json")  # a damaged one is said before anything is written
     with installed_only():  # a directory may be a stranger's
         if (out / LOOKS_FILE).is_file():
             note = _predict(config, out)
-        if real and config.runtime.engine != "deployment":
-            unread = _measure(config, out, data)
-            if unread:
-                log.warning("%s", unread)
-            note = unread or note
-    page = write_run_page(out, config=config, public=not real, note=note)
+        if real and config.runtime.engine != "deployment" and (unread := _measure(config, out, data)):
+            log.warning("%s", unread)
+    page = write_run_page(out, config=config, public=not real, note=note, unread=unread)
     if not real:
         return [page]
     metrics = read_facts(out / "metrics.json")
@@ -160,39 +159,35 @@ def write_run_page(
     public: bool = False,
     draw: bool = True,
     note: str = "",
+    unread: str = "",
 ) -> Path:
-    """Writes report.html from the files of a run directory. Returns its path.
+    """Writes a page from the files of a run directory.
+
+    It is report.html where real rows were read: compared with, or measured. Every other page is report_public.html.
 
     Args:
         out: the run directory.
         config: its configuration, where that is at hand.
         synthetic: (rows, d) codes of the synthetic table, where they are at hand.
         public: leave out all that reads private rows.
-        draw: with charts.
+        draw: with the values of the table.
         note: a sentence that the page shows.
+        unread: why real rows were not read, which a page for publication keeps to itself.
+
+    Returns:
+        Its path.
     """
     config = config or _config(out)
-    notes = [note] if note else []
+    public = public or not _measured_on_real_rows(out)
+    notes = [text for text in (note, "" if public else unread) if text]
     evaluations = load_evaluations(out, public=public)
-    # A page without a schema still has its numbers.
-    try:
-        schema = _schema(out)
-    except InputError as error:
-        schema = None
-        why = "the schema is not at hand" if public else str(error)
-        notes.append(f"The values of the columns are not shown: {why}.")
+    schema = _schema_or_why(out, public, notes)
     model = load_model(out / "model.npz") if (out / "model.npz").is_file() else None
     rounds = read_rounds(out, measured=not public)
-    # In a simulation everybody is there, or all rows are one holder's.
-    cohorts = [line.get("cohort") for line in rounds[: config.runtime.engine == "deployment"]]
-    joined = next((len(cohort) for cohort in cohorts if isinstance(cohort, list)), None)
-    # Charts of the synthetic table alone, where none beside the real rows is shown.
+    # The values of the synthetic table alone, where none beside the real rows are shown.
     compared = next((one for one in evaluations if isinstance(one, TableComparison)), None)
-    drawn: tuple[Sequence[Marginal], Links] = (), ()
-    if compared is None and schema is not None and draw and (synthetic is not None or synthetic_file(out).is_file()):
-        drawn = _alone(schema, _first_rows(synthetic_file(out), schema) if synthetic is None else synthetic)
-    # A pair has one association on a page: the table's own, where that is known.
-    edges = None if model is None else _edges(model, schema, _measured(out, model), compared)
+    alone = schema if draw and compared is None else None
+    marginals, links = ([], {}) if alone is None else _alone(out, alone, synthetic)
     facts = facts_of(
         config,
         read_facts(out / "ledger.json"),
@@ -202,16 +197,32 @@ def write_run_page(
         config=_shown_config(config, out, public),
         metrics={} if public else read_facts(out / "metrics.json"),
         rounds=rounds,
-        joined=joined,
+        joined=_joined(config, rounds),
         rows=config.synthesis.rows if model is None else table_rows(config, model),
-        edges=edges,
-        marginals=drawn[0],
-        links=drawn[1],
+        # A pair has one association on a page: the table's own, where that is known.
+        edges=None if model is None else _edges(model, schema, _measured(out, model), compared),
+        marginals=marginals,
+        links=links,
         notes=notes,
         public=public,
     )
     write_text(out / README_FILE, readme(facts))
-    return run_page(facts, draw=draw).write(out / "report.html")
+    return run_page(facts).write(out / (PUBLIC_PAGE_FILE if public else PAGE_FILE))
+
+
+def _joined(config: RunConfig, rounds: Sequence[Mapping[str, Any]]) -> int | None:
+    """Returns the number of holders that took part in a deployment.
+
+    In a simulation everybody is there, or all rows are one holder's.
+    """
+    cohorts = [line.get("cohort") for line in rounds[: config.runtime.engine == "deployment"]]
+    return next((len(cohort) for cohort in cohorts if isinstance(cohort, list)), None)
+
+
+def _measured_on_real_rows(out: Path) -> bool:
+    """Returns whether a run has figures of real rows."""
+    metrics = read_facts(out / "metrics.json") if (out / "metrics.json").is_file() else {}
+    return (out / COMPARISON_FILE).is_file() or any(map(is_quality, metrics))
 
 
 def layout_said(config: RunConfig, schema: Schema | None) -> str:
@@ -406,6 +417,16 @@ def _schema(out: Path) -> Schema:
     return Schema.load(out / "schema.yaml")
 
 
+def _schema_or_why(out: Path, public: bool, notes: list[str]) -> Schema | None:
+    """Returns the schema; a page without one still has its numbers, and a note."""
+    try:
+        return _schema(out)
+    except InputError as error:
+        why = "the schema is not at hand" if public else str(error)
+        notes.append(f"The values of the columns: {why}.")
+        return None
+
+
 def _shown_config(config: RunConfig, out: Path, public: bool) -> str:
     """Returns the text of the configuration as it stands.
 
@@ -428,9 +449,14 @@ def _first_rows(file: Path, schema: Schema) -> Codes:
     return np.concatenate(blocks)[:DRAWN_ROWS]
 
 
-def _alone(schema: Schema, codes: Codes) -> tuple[list[Marginal], Links]:
-    """Returns one-way marginals and associations of the synthetic table alone."""
-    codes = codes[:DRAWN_ROWS]
+def _alone(out: Path, schema: Schema, codes: Codes | None) -> tuple[list[Marginal], Links]:
+    """Returns one-way marginals and associations of the synthetic table.
+
+    Without codes they are those of its file; there are none of a table that was not kept.
+    """
+    if codes is None and not synthetic_file(out).is_file():
+        return [], {}
+    codes = _first_rows(synthetic_file(out), schema) if codes is None else codes[:DRAWN_ROWS]
     column_shares = shares(codes, schema.domain)
     names = list(schema.domain)
     marginals = [
@@ -439,10 +465,10 @@ def _alone(schema: Schema, codes: Codes) -> tuple[list[Marginal], Links]:
     ]
     grouping = Grouping.of(schema, column_shares, names[:_LINKED_COLUMNS])
     tables = grouping.count(codes)
-    links = [
-        (names[a], names[b], float("nan"), association(table, len(codes)))
+    links = {
+        (names[a], names[b]): association(table, len(codes))
         for (a, b), table in zip(grouping.pairs, tables, strict=True)
-    ]
+    }
     return marginals, links
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import InputError, Lost, RunError
@@ -30,6 +30,20 @@ from fedsyn.table.schema.approval import person_columns
 
 _ALONE = "with federation.on_loss: go_on it goes on without what is missing"
 Progress = Callable[[RoundRecord], None]
+
+
+@runtime_checkable
+class Staged(Protocol):
+    """A `Progress` that also hears what a run does besides rounds."""
+
+    def stage(self, what: str) -> None:
+        """Takes what is done now, in a few words."""
+
+
+def at_stage(progress: Progress | None, what: str) -> None:
+    """Reports what a run does now, where somebody wants to hear it."""
+    if isinstance(progress, Staged):
+        progress.stage(what)
 
 
 def serve(

@@ -16,6 +16,7 @@ from fedsyn.evaluation.inputs import Metric
 from fedsyn.evaluation.real.metrics import all_metrics
 from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.tables import Table, number
+from fedsyn.runs.directory import PAGE_FILE, page_file
 from fedsyn.runs.report import write_full_report
 from fedsyn.sweep.results import (
     SWEEP_FILE,
@@ -100,7 +101,7 @@ def write_sweep_report(out: Path) -> list[Path]:
     except RecursionError:
         raise DataError(f"{out / SWEEP_FILE} is damaged: run the sweep again") from None
     page.section("Settings", Part("verbatim", document[:_MOST_SETTINGS] + "\n..." * (len(document) > _MOST_SETTINGS)))
-    return [page.write(out / "report.html"), *write_tables(results, out)]
+    return [page.write(out / PAGE_FILE), *write_tables(results, out)]
 
 
 def _first_sentence(results: Results) -> str:
@@ -121,6 +122,6 @@ def _cells(results: Results, out: Path) -> Table:
         values = [number(row.metrics[name]) if name in row.metrics else "" for name in results.metrics]
         axes = [text(row.axes.get(key, UNSET)) for key in results.main_axes]
         body.append([row.id, *axes, text(row.seed), row.status, *values])
-        if (out / "cells" / row.id / "report.html").is_file():
-            links[row.id] = f"cells/{row.id}/report.html"
+        if page := page_file(out / "cells" / row.id):
+            links[row.id] = f"cells/{row.id}/{page.name}"
     return Table(head, body, "Every cell, with a link to its own page", links=links)

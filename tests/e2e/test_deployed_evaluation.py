@@ -72,4 +72,4 @@ def test_three_nodes_say_what_their_rows_say_here(federation: Federation) -> Non
     ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
     (paid,) = [entry for entry in ledger["releases"] if entry["name"] == "evaluate"]
     assert ledger["private"] and paid["rho"] == pytest.approx(0.05 * ledger["rho"], rel=1e-3)
-    assert "What the holders say" in (out / "report.html").read_text(encoding="utf-8")
+    assert "What the holders say" in (out / "report_public.html").read_text(encoding="utf-8")

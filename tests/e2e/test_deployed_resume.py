@@ -28,7 +28,7 @@ LEFT = {
     "measurements.npz",
     "model.npz",
     "predicted_quality.json",
-    "report.html",
+    "report_public.html",
     "rounds.jsonl",
     "schema.yaml",
     "synthetic.csv",

@@ -41,7 +41,7 @@ RUN_FILES = (
     "metrics.json",
     "rounds.jsonl",
     "measured.jsonl",
-    "report.html",
+    "report_public.html",
     "README.md",
     "predicted_quality.json",
 )
@@ -80,7 +80,7 @@ def check_run_directory(out: Path, epsilon: float) -> pd.DataFrame:
     assert ledger["private"] is True and ledger["not_private_because"] == []
     assert 0 < ledger["epsilon"] <= epsilon and ledger["budget"]["epsilon"] == epsilon
     assert ledger["releases"] and ledger["assumptions"]["seeded"] is False
-    for name in ("ledger.json", "report.html"):
+    for name in ("ledger.json", "report_public.html"):
         assert "seeded noise" not in (out / name).read_text(encoding="utf-8")
     schema = Schema.loads(SCHEMA)
     synthetic = pd.read_csv(out / "synthetic.csv")

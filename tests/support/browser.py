@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-_PATIENCE = 60.0  # seconds for a page to draw its charts, on a busy machine
-# What is read while a page loads: there may be no document yet.
-_STATE = """[document.readyState, document.getElementById('chart-data') !== null,
-(document.documentElement || {dataset: {}}).dataset.charts || '', location.href].join('|')"""
+_PATIENCE = 60.0  # seconds for a page to load, on a busy machine
+_STATE = "[document.readyState, location.href].join('|')"
 # The protocol reads descriptor 3 and writes descriptor 4.
 _LAUNCH = """
 import fcntl, os, sys
@@ -38,28 +36,35 @@ class Browser:
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
         self._to, self._from, self._number, self._rest = to_browser, from_browser, 0, b""
+        self.requests: list[str] = []  # addresses that pages asked for, themselves among them
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
         self._session = None
         self._session = self._call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         self._call("Page.enable", {})
+        self._call("Network.enable", {})
 
     def open(self, page: Path, width: int, *, height: int = 900, dark: bool = False, media: str = "") -> None:
-        """Loads a page at a width, in CSS pixels, and waits until its charts are drawn."""
+        """Loads a page at a width, in CSS pixels, and waits until it is there."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]})
         self._call("Page.navigate", {"url": "about:blank"})
+        self.requests.clear()
         self._call("Page.navigate", {"url": page.resolve().as_uri()})
         until = time.monotonic() + _PATIENCE
         while time.monotonic() < until:
-            state = self.value(_STATE)
-            ready, charts, drawn, where = state.split("|", 3)
-            if where.startswith("file:") and ready == "complete" and (charts == "false" or drawn):
-                assert not drawn.startswith("failed"), drawn
+            ready, where = self.value(_STATE).split("|", 1)
+            if where.startswith("file:") and ready == "complete":
                 return
             time.sleep(0.05)
-        raise AssertionError(f"{page.name} was not drawn within {_PATIENCE:g} s")
+        raise AssertionError(f"{page.name} was not loaded within {_PATIENCE:g} s")
+
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """Presses a key, such as ("Tab", 9) or ("Enter", 13, "\\r")."""
+        facts = {"key": key, "code": key, "windowsVirtualKeyCode": code, **({"text": text} if text else {})}
+        self._call("Input.dispatchKeyEvent", {"type": "keyDown" if text else "rawKeyDown", **facts})
+        self._call("Input.dispatchKeyEvent", {"type": "keyUp", **facts})
 
     def value(self, expression: str) -> Any:
         """The value of an expression of JavaScript."""
@@ -68,8 +73,8 @@ class Browser:
         return answer["result"].get("value")
 
     def screenshot(self, path: Path) -> None:
-        """The whole page as a PNG file."""
-        found = self._call("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True})
+        """What is seen of the page, as a PNG file."""
+        found = self._call("Page.captureScreenshot", {"format": "png"})
         path.write_bytes(base64.b64decode(found["data"]))
 
     def _call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -80,6 +85,8 @@ class Browser:
         os.write(self._to, json.dumps(message).encode() + b"\0")
         while True:
             answer = self._read()
+            if answer.get("method") == "Network.requestWillBeSent":
+                self.requests.append(answer["params"]["request"]["url"])
             if answer.get("id") == self._number:
                 assert "error" not in answer, f"{method}: {answer.get('error')}"
                 result: dict[str, Any] = answer["result"]

@@ -7,6 +7,7 @@ seconds of a processor: a reader that follows the file is ended there, one that 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import os
@@ -302,7 +303,7 @@ def test_a_run_directory_of_a_stranger_is_bounded(run_directory: Path, tmp_path:
 
 
 def test_the_workload_of_a_run_directory_is_bounded(
-    run_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     eight = WorkloadNode(degree=8, size=None)
     with pytest.raises(ConfigError, match="more cliques than are read of a run directory"):
@@ -314,8 +315,8 @@ def test_the_workload_of_a_run_directory_is_bounded(
     monkeypatch.setattr(workload, "MOST_CLIQUES", 1)
     page = report_folder(folder, real=False)[0].read_text(encoding="utf-8")
     assert "The quality could not be predicted from looks.json (ConfigError)." in page
-    page = report_folder(folder)[0].read_text(encoding="utf-8")
-    assert "The real rows are not at hand: workload: it has more cliques" in page
+    report_folder(folder)
+    assert "The real rows are not at hand: workload: it has more cliques" in caplog.text
 
 
 # Tables that a directory names ---------------------------------------------------------------------------------------
@@ -337,12 +338,17 @@ def _directory_that_names(run_directory: Path, tmp_path: Path, **data: Any) -> P
     return folder
 
 
-NOT_OPENED = "a report opens no table outside the run&#39;s directory unless you name it: fedsyn report RUN --data FILE"
+NOT_OPENED = "a report opens no table outside the run's directory unless you name it: fedsyn report RUN --data FILE"
 
 
 @pytest.mark.parametrize("named", ["outside", "relative", "link", "circle", "holders", "openml"])
 def test_a_report_opens_no_table_that_a_strangers_directory_names(
-    run_directory: Path, tmp_path: Path, rows: Path, named: str, monkeypatch: pytest.MonkeyPatch
+    run_directory: Path,
+    tmp_path: Path,
+    rows: Path,
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     inside = str(tmp_path / "evil" / "rows.csv")
@@ -352,15 +358,18 @@ def test_a_report_opens_no_table_that_a_strangers_directory_names(
     folder = _directory_that_names(run_directory, tmp_path, source=sources.get(named, inside), holders=holders)
     (folder / "rows.csv").symlink_to(rows)
     (tmp_path / "circle.csv").symlink_to("circle.csv")
-    page = report_folder(folder)[0].read_text(encoding="utf-8")
-    assert NOT_OPENED in page and not (folder / "comparison.json").exists()
+    page_file = report_folder(folder)[0]
+    assert NOT_OPENED in caplog.text and not (folder / "comparison.json").exists()
+    assert page_file.name == "report_public.html" and NOT_OPENED not in html.unescape(page_file.read_text("utf-8"))
 
 
-def test_a_report_opens_the_table_that_its_user_names(run_directory: Path, tmp_path: Path, rows: Path) -> None:
+def test_a_report_opens_the_table_that_its_user_names(
+    run_directory: Path, tmp_path: Path, rows: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """One that lies in the directory as well; a name that is wrong ends the command."""
     folder = _directory_that_names(run_directory, tmp_path, source=str(rows))
-    page = report_folder(folder, data=[str(rows)])[0].read_text(encoding="utf-8")
-    assert NOT_OPENED not in page and (folder / "comparison.json").is_file()
+    assert report_folder(folder, data=[str(rows)])[0].name == "report.html"
+    assert NOT_OPENED not in caplog.text and (folder / "comparison.json").is_file()
     assert "workload_error" in json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     (folder / "comparison.json").unlink()
     with pytest.raises(ConfigError, match="no such file"):
@@ -382,16 +391,16 @@ def test_a_report_draws_no_table_elsewhere_as_the_synthetic_one(
     run_directory: Path, tmp_path: Path, rows: Path
 ) -> None:
     folder = _copied(run_directory, tmp_path)
-    (folder / "report.html").unlink()
-    (folder / "synthetic.csv").unlink()
+    for name in ("report_public.html", "synthetic.csv"):
+        (folder / name).unlink()
     (folder / "synthetic.csv").symlink_to(rows)
     with pytest.raises(DataError, match=r"synthetic\.csv is a link to a table outside the run's directory"):
         report_folder(folder, real=False)
-    assert not (folder / "report.html").exists()
+    assert not (folder / "report_public.html").exists()
 
 
 def test_a_report_opens_no_schema_and_no_key_that_a_strangers_directory_names(
-    run_directory: Path, tmp_path: Path, rows: Path
+    run_directory: Path, tmp_path: Path, rows: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     key, schema = tmp_path / "key", tmp_path / "schema.yaml"
     folder = _directory_that_names(
@@ -399,11 +408,11 @@ def test_a_report_opens_no_schema_and_no_key_that_a_strangers_directory_names(
     )
     seal_table(rows, key, folder / "rows.csv.sealed")
     _named(folder, data={"source": str(folder / "rows.csv.sealed")})
-    page = report_folder(folder)[0].read_text(encoding="utf-8")
-    assert "rows.csv.sealed is sealed: name the file of its key" in page
+    report_folder(folder)
+    assert "rows.csv.sealed is sealed: name the file of its key" in caplog.text
     shutil.move(folder / "schema.yaml", schema)
     page = report_folder(folder)[0].read_text(encoding="utf-8")
-    assert "The values of the columns are not shown: the run&#39;s directory has no schema.yaml." in page
+    assert "The values of the columns: the schema is not at hand." in page
 
 
 # Links, and names that are paths --------------------------------------------------------------------------------------
@@ -432,7 +441,7 @@ def _sweep(folder: Path, metric: str = "loss", axis: Any = 1) -> Path:
     return folder
 
 
-REPORTED = ("README.md", "report.html", "metrics.csv", "predicted_quality.json")
+REPORTED = ("README.md", "report.html", "report_public.html", "metrics.csv", "predicted_quality.json")
 
 
 def test_a_report_of_a_run_follows_no_link(run_directory: Path, tmp_path: Path) -> None:
@@ -440,9 +449,10 @@ def test_a_report_of_a_run_follows_no_link(run_directory: Path, tmp_path: Path) 
     (folder / "looks.json").write_text('{"format": 1, "looks": [], "shrunk": false}', encoding="utf-8")
     victim = _links(folder, REPORTED)
     report_folder(folder)
+    report_folder(folder, real=False)
     assert victim.read_text(encoding="utf-8") == "mine"
     assert not [name for name in REPORTED if (folder / name).is_symlink()] and not list(folder.glob(".*part*"))
-    assert "synthfs" in (folder / "report.html").read_text(encoding="utf-8")
+    assert "synthfs" in (folder / "report_public.html").read_text(encoding="utf-8")
 
 
 def test_a_report_of_a_sweep_follows_no_link(tmp_path: Path) -> None:
@@ -556,7 +566,7 @@ def test_no_reading_command_imports_what_a_file_names(run_directory: Path, saved
     assert done.returncode == 0, done.stderr
     assert not mark.exists(), "a file of others had a module imported"
     assert done.stdout.count("imports no module that a file names") == 4, "they say so, of mechanism and partitioner"
-    assert (folder / "report.html").stat().st_size > 1000 and "ended: evil" not in done.stdout
+    assert (folder / "report_public.html").stat().st_size > 1000 and "ended: evil" not in done.stdout
     ours = subprocess.run(
         [sys.executable, "-m", "fedsyn.front.cli", "run", str(folder / "config.yaml"), "--out", str(tmp_path / "own")],
         env=environment,

@@ -232,16 +232,15 @@ class PredictedQuality(Evaluation):
         if self.workload_error is None:
             return ()
         text = (
-            "Distances are between the released model and the rows that it was made from, 0 to 2 (0 is equal); the "
-            "workload error is their mean over the combinations of columns that the run was asked for. They are "
-            "predicted from what the run released anyway: nobody's rows were read for them, they cost no privacy, "
-            "and they may be published."
+            "A distance is between the released model and the rows that it was made from: 0 is equal, 2 is the "
+            "furthest. The workload error is the mean over the combinations of columns that the run was asked for. All "
+            "are estimated from released values, so they cost no privacy and may be published."
         )
         groups = ""
         if joined := self.seen.joined:
             groups = (
-                f"Values of {few(joined)} were looked at in groups: a distance that rests on a sketch knows nothing of "
-                "what links values inside of a group, and neither does its interval."
+                f"Some values of {few(joined)} were counted together. A distance that rests on a sketch omits what "
+                "links single values of such a group."
             )
         return tuple(filter(None, (text, groups, self.advice())))
 
@@ -256,7 +255,7 @@ class PredictedQuality(Evaluation):
             "every association that was seen": "up to {} smaller if the model had every association that was seen",
         }
         clauses = [
-            words[name].format(f"{gain:.0%}")
+            f"about {gain:.0%} smaller {words[name]}"
             for name, gain in sorted(gains.items(), key=lambda g: -g[1])
             if gain >= 0.01
         ]

@@ -36,7 +36,7 @@ class ColumnScore:
     Attributes:
         name: of the column.
         score: 1 - total variation distance of the real and the synthetic marginal: 1 is equal, 0 is disjoint.
-        moved: share of the rows that would have to change their group of values.
+        moved: share of the rows that fall into another group of values than in the real table.
         common: of the values that many real rows share, the one whose share moved most; None: there is none.
         missing: share of rows without a value.
         new: share of the synthetic rows with a word that no real row has, or a number beyond all of theirs, less the
@@ -78,9 +78,13 @@ class ColumnScore:
 
     def judged(self) -> Judged:
         """Returns what became of the column, by the worst of its losses."""
+        return judged(self.name, self.losses())
+
+    def losses(self) -> list[tuple[str, float, str]]:
+        """Returns the column's losses: kind, amount, words each."""
         what = "numbers beyond all real ones, or words" if self.ordered else "words that no real row has"
         losses = [("other", self.new, f"{self.new:.0%} of its rows hold {what}")]
-        losses.append(("rows", self.moved, f"{self.moved:.0%} of the rows would have to change"))
+        losses.append(("rows", self.moved, f"{self.moved:.0%} of its rows fall into another group of values"))
         losses += [] if self.moments is None else _of_moments(*self.moments, self.spread, self.plain)
         if self.tail is not None:
             was, now = map(_percent, self.tail[1:])
@@ -98,7 +102,7 @@ class ColumnScore:
                     f"{words} {_percent(share.real)} of the rows and {then} {_percent(share.synthetic)}",
                 )
             )
-        return judged(self.name, losses)
+        return losses
 
     def _digits(self) -> str:
         """Returns a clause on digits after the point.

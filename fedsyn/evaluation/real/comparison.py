@@ -42,10 +42,39 @@ MOST_ROWS = 200_000
 MOST_PAIRED_COLUMNS = 60
 MOST_COUNTED = 20_000_000  # rows times pairs
 _FEWEST_COUNTED_ROWS = 5_000
+#: Linked pairs whose two-way tables are kept.
+MOST_DRAWN = 20
 _HELD_OUT = "needs real rows that the table was not made from (a run: data.test_fraction above 0)"
 _THROUGH = 5_000  # real rows that a schema alone is tried on
 #: What stands beside what a comparison shows.
 NOT_PRIVATE = "Read from the real rows, exactly: not for publication."
+
+
+@dataclass(frozen=True)
+class TwoWay:
+    """Two columns together, as a page draws them.
+
+    Attributes:
+        rows, columns: texts of the groups of both columns.
+        real, synthetic: share of all rows in each group of the first and of the second column.
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    real: tuple[tuple[float, ...], ...]
+    synthetic: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def of(cls, readings: Readings, names: tuple[str, str], real: Floats, synthetic: Floats) -> TwoWay:
+        """Returns the shares of two columns, without groups that nobody is in."""
+        texts = [np.array(readings.columns[name].group_labels, object) for name in names]
+        held = [(real + synthetic).sum(axis=axis) > 0 for axis in (1, 0)]
+        first = [readings.columns[name].first_codes for name in names]
+        order = [np.flatnonzero(some)[np.argsort(at[some])] for at, some in zip(first, held, strict=True)]
+        shares = [
+            tuple(tuple(float(f"{v:.4g}") for v in row) for row in table[np.ix_(*order)]) for table in (real, synthetic)
+        ]
+        return cls(tuple(texts[0][order[0]]), tuple(texts[1][order[1]]), *shares)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +89,7 @@ class PairScore:
         error: its standard error; so much may be chance, and is not held against the table.
         linked: whether something links the real columns, beyond chance and by V = 0.1 at least.
         correlation: of two columns of numbers or dates; None where the real one is below 0.1.
+        table: of the linked pairs that lost most; None: of another one.
     """
 
     first: str
@@ -71,6 +101,7 @@ class PairScore:
     error: float
     linked: bool
     correlation: Correlation | None = None
+    table: TwoWay | None = None
 
     @property
     def name(self) -> str:
@@ -411,8 +442,9 @@ def _pairs(
     (real, synthetic), (rows, synthetic_rows) = map(grouping.count, codes), map(len, codes)
     place = {name: at for at, name in enumerate(numbers)}
     linear = [correlations([tables[which] for tables in numbers.values()]) for which in (0, 1)] if numbers else []
-    pairs = []
+    pairs, at_pair = [], dict[tuple[str, str], int]()
     for at, (a, b) in enumerate(grouping.pairs):
+        at_pair[names[a], names[b]] = at
         first, second = names[a], names[b]
         comparison = link(real[at], rows, synthetic[at], synthetic_rows)
         linked = comparison.real >= LEAST_LINK and comparison.chance * len(grouping.pairs) < CHANCE
@@ -433,4 +465,10 @@ def _pairs(
                 correlation=pearson,
             )
         )
-    return tuple(sorted(pairs, key=lambda pair: (not pair.linked, -pair.judged().loss, -pair.association)))
+    pairs.sort(key=lambda pair: (not pair.linked, -pair.judged().loss, -pair.association))
+    for rank, pair in enumerate(pairs[:MOST_DRAWN]):
+        if pair.linked:
+            ends = pair.first, pair.second
+            table = TwoWay.of(readings, ends, real[at_pair[ends]], synthetic[at_pair[ends]])
+            pairs[rank] = replace(pair, table=table)
+    return tuple(pairs)

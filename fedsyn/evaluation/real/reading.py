@@ -236,6 +236,26 @@ class Reading:
         """
         return (*self.texts(np.fmax(self.lows, self.least)), *self.words, REST, MISSING, NEW)
 
+    @property
+    def first_codes(self) -> Integers:
+        """(groups,) first code of each group, by which groups stand in order."""
+        return np.unique(self.groups, return_index=True)[1]
+
+    @property
+    def group_labels(self) -> list[str]:
+        """Text of each group.
+
+        It is a value, or the first one and how many more; of numbers the least one.
+        """
+        texts, found = self.labels, []
+        for group in range(int(self.groups.max()) + 1):
+            (codes,) = np.nonzero(self.groups == group)
+            held = codes[self.counts[codes] > 0] if self.counts[codes].any() else codes
+            first, more = texts[held[0]], len(held) - 1
+            several = f"from {first}" if held[0] < len(self.lows) else f"{first} and {more} more"
+            found.append(several if more else first)
+        return found
+
     def drawn(self, cells: Cells) -> Reading:
         """Returns cells of equal width for a picture.
 

@@ -1,43 +1,59 @@
-"""Figures of a table's quality.
+"""Pictures of a page, as data: the templates draw them in SVG.
 
-What altair draws, and the same as numbers.
+A picture fills its place and takes its colours from the page's style, so it needs no script. Lengths are in its own
+units; the numbers stand in tables beside it.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from fedsyn.evaluation.report.figures import Figure, Panel, Spec, Swatch
+from fedsyn.evaluation.report.tables import Table
 
 MOST_MARGINALS = 60
 MOST_BARS = 48
-_NAMED = 8  # columns that a sentence lists
+#: Columns up to which a heat map names its rows.
+MOST_NAMED = 32
+_FEWEST_BARS = 6  # places of a chart, so that the two bars of a column are no walls
+_LETTERS = 40  # of an axis
 
-Links = Sequence[tuple[str, str, float, float | None]]  # two columns, association real (or nan) and synthetic
+#: Two columns, and how strongly they are linked; None: not known.
+Links = Mapping[tuple[str, str], float | None]
+Mark = Literal["good", "mid", "bad", ""]
 
 
 @dataclass(frozen=True)
 class Marginal:
     """A column's one-way marginal as it is drawn.
 
-    Shares of the rows; `real` is None where it must not be shown.
+    Attributes:
+        name: of the column.
+        labels: of its values or bins.
+        synthetic: shares of the table's rows.
+        real: shares of the real rows; None where they must not be shown, or are not at hand.
+        mark: what became of the column.
+        words: for the mark.
+        anchor: of the place where the page says more.
     """
 
     name: str
     labels: Sequence[str]
     synthetic: Sequence[float]
     real: Sequence[float] | None
+    mark: Mark = ""
+    words: str = ""
+    anchor: str = ""
 
+    @cached_property
     def folded(self) -> Marginal:
-        """Returns at most 48 bars.
+        """The marginal with at most 48 bars.
 
         They are the most frequent ones and, together, the rest.
         """
@@ -50,318 +66,281 @@ class Marginal:
             return [*(values[i] for i in bars), sum(values) - sum(values[i] for i in bars)]
 
         labels = [*(self.labels[i] for i in bars), f"{len(self.labels) - len(bars)} others"]
-        return Marginal(self.name, labels, fold(self.synthetic), None if self.real is None else fold(self.real))
+        real = None if self.real is None else fold(self.real)
+        return Marginal(self.name, labels, fold(self.synthetic), real, self.mark, self.words, self.anchor)
+
+    @property
+    def width(self) -> int:
+        """Places of the chart, one a bar."""
+        return max(_FEWEST_BARS, len(self.labels))
+
+    @cached_property
+    def top(self) -> float:
+        """The largest share, as high as the chart."""
+        return max(*self.synthetic, *(self.real or ()), 1e-9)
+
+    @property
+    def bars(self) -> str:
+        """The synthetic shares as bars, 1 high: an SVG path."""
+        heights = [1.0 - share / self.top for share in self.synthetic]
+        return "".join(f"M{i + 0.08:.4g} 1V{y:.4g}H{i + 0.92:.4g}V1Z" for i, y in enumerate(heights))
+
+    @property
+    def ticks(self) -> str:
+        """The real shares as lines across the bars: an SVG path."""
+        return "".join(f"M{i} {1.0 - share / self.top:.4g}h1" for i, share in enumerate(self.real or ()))
+
+    @property
+    def axis(self) -> list[tuple[str, float]]:
+        """Labels below the chart, each with its place in percent.
+
+        They are as many as fit a phone.
+        """
+        labels = [_short(label) for label in self.labels]
+        step = math.ceil(self.width / max(1, _LETTERS // (max(map(len, labels)) + 2)))
+        return [(labels[i], 100.0 * (i + 0.5) / self.width) for i in range(0, len(labels), step)]
+
+    @property
+    def says(self) -> str:
+        """The chart in words."""
+        most = int(np.argmax(self.synthetic))
+        text = f"{self.name}: most frequent in the synthetic table is {self.labels[most]}, {self.synthetic[most]:.1%}"
+        if self.real is None:
+            return f"{text}."
+        gap = np.array(self.synthetic) - np.array(self.real)
+        worst = int(np.argmax(np.abs(gap)))
+        return f"{text}; the largest difference to the real rows is at {self.labels[worst]}, {gap[worst]:+.1%}."
+
+    @property
+    def numbers(self) -> Table:
+        """The shares as a table."""
+        head = ("value", "synthetic", *(("real",) if self.real is not None else ()))
+        columns = [self.synthetic, *([self.real] if self.real is not None else [])]
+        rows = [
+            (label, *(f"{share:.2%}" for share in each)) for label, *each in zip(self.labels, *columns, strict=True)
+        ]
+        return Table(head, rows, f"Values of {self.name}, share of the rows", folded="The values as numbers")
 
 
-def chart_of(rows: Sequence[Mapping[str, Any]], **facts: Any) -> Any:
-    """Returns a chart with these rows inside."""
-    import altair as alt
+@dataclass(frozen=True)
+class Columns:
+    """All columns, side by side.
 
-    return alt.Chart(alt.InlineData(values=list(rows)), **facts)
+    Bars show the table, ticks the real rows.
 
-
-def _named(name: str, **facts: Any) -> Any:
-    import altair as alt
-
-    return alt.Chart(alt.NamedData(name=name), **facts)
-
-
-def marginals(columns: Sequence[Marginal]) -> Figure:
-    """Draws one-way marginals.
-
-    Bars show the synthetic table, ticks the real rows where they may be shown.
+    Attributes:
+        columns: what is drawn.
+        of: how many there are.
     """
-    shown = [column.folded() for column in columns[:MOST_MARGINALS]]
-    real = any(column.real is not None for column in shown)
-    left = f" The first {len(shown)} of {len(columns)} columns." if len(shown) < len(columns) else ""
-    head = ["column", "value", "synthetic", *(["real"] if real else [])]
-    rows = [
-        [column.name, label, f"{share:.4f}", *([f"{column.real[i]:.4f}"] if column.real is not None else [])]
-        for column in shown
-        for i, (label, share) in enumerate(zip(column.labels, column.synthetic, strict=True))
-    ]
-    legend = [(Swatch("var(--bar)", "M0 0h12v12h-12z"), "synthetic")]
-    if real:
-        legend.append((Swatch("var(--tick)", "M0 5h14v3h-14z"), "real rows"))
-    what = (
-        "Bars: share of the synthetic rows; ticks: of the real rows." if real else "Bars: share of the synthetic rows."
-    )
-    return Figure(
-        name="marginals",
-        caption=f"The values of every column. {what}{left}",
-        panels=[Panel(column.name, _says(column), partial(_marginal, column)) for column in shown],
-        head=head,
-        rows=rows,
-        legend=legend,
-    )
+
+    kind: ClassVar[str] = "columns"
+    columns: Sequence[Marginal]
+    of: int
+
+    @property
+    def real(self) -> bool:
+        """True if real rows are shown."""
+        return any(column.real is not None for column in self.columns)
 
 
-def _says(column: Marginal) -> str:
-    most = int(np.argmax(column.synthetic))
-    text = f"{column.name}: {len(column.labels)} values; most frequent in the table {column.labels[most]}"
-    text += f", {column.synthetic[most]:.1%} of its rows"
-    if column.real is None:
-        return text
-    gap = np.array(column.synthetic) - np.array(column.real)
-    worst = int(np.argmax(np.abs(gap)))
-    return f"{text}; largest difference to the real rows at {column.labels[worst]}, {gap[worst]:+.1%}"
+@dataclass(frozen=True)
+class Histogram:
+    """One column, large."""
+
+    kind: ClassVar[str] = "histogram"
+    column: Marginal
 
 
-def _marginal(column: Marginal) -> Spec:
-    size = len(column.labels)
-    rows: list[dict[str, Any]] = [
-        {"i": i, "value": label, "synthetic": share}
-        for i, (label, share) in enumerate(zip(column.labels, column.synthetic, strict=True))
-    ]
-    if column.real is not None:
-        for row, real in zip(rows, column.real, strict=True):
-            row["real"] = real
-    ticks = list(range(size)) if size <= 5 else sorted({0, size // 3, 2 * size // 3, size - 1})
-    words = {str(i): _short(column.labels[i]) for i in ticks}
-    spec = deepcopy(_marginal_chart(column.real is not None))
-    spec["data"] = {"values": rows}
-    for part in spec.get("layer", [spec]):
-        part["encoding"]["x"]["axis"] |= {"values": ticks, "labelExpr": f"{json.dumps(words)}[datum.value]"}
-    return spec
+class Cell(NamedTuple):
+    """A cell of a heat map; its strength is 0 to 1."""
+
+    x: int
+    y: int
+    strength: float
+    words: str
 
 
-@cache
-def _marginal_chart(with_real: bool) -> Spec:
-    """Returns the chart of a marginal without its rows.
+@dataclass(frozen=True)
+class HeatMap:
+    """All links of two columns, in two triangles.
 
-    altair takes ten milliseconds for one, and a page has up to 60.
+    Attributes:
+        names: of the columns, in the order of its rows.
+        above: links above the diagonal, of the rows or as released values show them.
+        below: links below it, of the table.
+        of_above, of_below: what the triangles show, in a few words.
+        lost: pairs whose link is lost.
     """
-    import altair as alt
 
-    axis = alt.Axis(title=None, labelAngle=0, labelLimit=80, labelOverlap="greedy", ticks=False)
-    tooltip = ["value:N", alt.Tooltip("synthetic:Q", format=".2%")]
-    if with_real:
-        tooltip.append(alt.Tooltip("real:Q", format=".2%"))
-    x = alt.X("i:O", axis=axis, scale=alt.Scale(paddingInner=0.1, paddingOuter=0.05))
-    y_axis = alt.Axis(title=None, format="%", tickCount=3)
-    chart = chart_of([], width="container", height=110)
-    drawn = chart.mark_bar().encode(x=x, y=alt.Y("synthetic:Q", axis=y_axis), tooltip=tooltip)
-    if with_real:
-        ticks = chart.mark_tick(orient="horizontal").encode(x=x, y=alt.Y("real:Q", axis=y_axis), tooltip=tooltip)
-        drawn = alt.layer(drawn, ticks).properties(width="container", height=110)
-    spec: Spec = drawn.to_dict(validate=False)
-    for part in spec.get("layer", ()):
-        part.pop("data", None)
-    return spec
+    kind: ClassVar[str] = "heatmap"
+    names: Sequence[str]
+    above: Links
+    below: Links
+    of_above: str
+    of_below: str
+    lost: frozenset[frozenset[str]] = field(default_factory=frozenset)
+
+    @cached_property
+    def _at(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
+
+    @property
+    def shown(self) -> list[str]:
+        """Names as there is room for them; none of many columns."""
+        return [_short(name, 15) for name in self.names] if len(self.names) <= MOST_NAMED else []
+
+    def cells(self) -> Iterator[Cell]:
+        """Yields what is coloured."""
+        for links, upper, what in ((self.above, True, self.of_above), (self.below, False, self.of_below)):
+            for (first, second), value in links.items():
+                low, high = sorted((self._at[first], self._at[second]))
+                x, y = (high, low) if upper else (low, high)
+                if value is not None and math.isfinite(value) and value >= 0.005:
+                    yield Cell(x, y, round(min(value, 1.0), 3), f"{first} × {second}, {what}: {value:.2f}")
+
+    def rings(self) -> Iterator[tuple[int, int]]:
+        """Yields the places of lost links, in the table's triangle."""
+        for pair in sorted(map(sorted, self.lost)):
+            low, high = sorted(self._at[name] for name in pair)
+            yield low, high
+
+    @property
+    def says(self) -> str:
+        """The picture in words."""
+        known = {pair: value for pair, value in (self.above or self.below).items() if value is not None}
+        if not known:
+            return "No link of two columns is known."
+        first, second = max(known, key=lambda pair: known[pair])
+        what = self.of_above if self.above else self.of_below
+        text = f"Strongest link, {what}: {first} and {second}, {known[first, second]:.2f}"
+        if self.above and (below := self.below.get((first, second))) is not None:
+            text += f"; {self.of_below} {below:.2f}"
+        return f"{text}."
 
 
-def associations(names: Sequence[str], links: Links) -> Figure:
-    """Draws heatmaps of every pair's association: real, synthetic, their difference."""
-    real = any(math.isfinite(r) for _, _, r, _ in links)
+def in_groups(names: Sequence[str], links: Links) -> list[str]:
+    """Returns names in an order that puts linked ones side by side.
+
+    It is that of the leaves of an average-linkage tree (as in a clustered heat map).
+    """
+    if len(names) < 3:
+        return list(names)
+    from scipy.cluster.hierarchy import leaves_list, linkage
+    from scipy.spatial.distance import squareform
+
     at = {name: place for place, name in enumerate(names)}
-    links = [(a, b, r, s) if at[a] < at[b] else (b, a, r, s) for a, b, r, s in links]
-    values = [
-        {"a": a, "b": b, "synthetic": _three(s), **({"real": _three(r), "difference": _three(s - r)} if real else {})}
-        for a, b, r, s in links
-        if s is not None
-    ]
-    kinds = ("real", "synthetic", "difference") if real else ("synthetic",)
-
-    def build(kind: str) -> Any:
-        import altair as alt
-
-        few = len(names) <= 20
-        size = 11 if few else 8
-        scale = (
-            alt.Scale(domain=[-1, 1], range="diverging", interpolate="rgb")
-            if kind == "difference"
-            else alt.Scale(domain=[0, 1], range="heatmap")
-        )
-        hide = {"labels": len(names) <= 32, "ticks": False, "domain": False, "title": None, "labelFontSize": size}
-        return (
-            _named("associations", width="container", height=max(240, min(460, 20 * len(names))))
-            .mark_rect()
-            .encode(
-                x=alt.X("a:N", sort=list(names), axis=alt.Axis(labelAngle=-90, labelLimit=80, **hide)),
-                y=alt.Y("b:N", sort=list(names), axis=alt.Axis(labelLimit=80, **hide)),
-                color=alt.Color(
-                    f"{kind}:Q", scale=scale, legend=alt.Legend(title=None, orient="top", gradientLength=160)
-                ),
-                tooltip=["a:N", "b:N", *(alt.Tooltip(f"{key}:Q", format=".2f") for key in kinds)],
-            )
-        )
-
-    strongest = sorted(links, key=lambda link: -(link[2] if real else (link[3] or 0.0)))
-    first = strongest[0]
-    says = {
-        "real": f"Strongest in the real rows: {first[0]} and {first[1]}, {first[2]:.2f}.",
-        "synthetic": f"{first[0]} and {first[1]}: {first[3] or 0:.2f} in the synthetic table.",
-    }
-    if real:
-        lost = max(links, key=lambda link: abs((link[3] or 0.0) - link[2]))
-        says["difference"] = (
-            f"Largest difference: {lost[0]} and {lost[1]}, {lost[2]:.2f} in the real rows, "
-            f"{lost[3] or 0:.2f} in the table."
-        )
-    titles = {"real": "Real rows", "synthetic": "Synthetic table", "difference": "Synthetic minus real"}
-    number = [[a, b, *([f"{r:.2f}"] if real else []), f"{s or 0:.2f}"] for a, b, r, s in strongest]
-    return Figure(
-        name="associations",
-        caption="How strongly two columns are linked: Cramér's V, corrected for bias; 0: independent, 1: one "
-        "determines the other. Columns of many values are read in 20 groups.",
-        panels=[Panel(titles[kind], says[kind], partial(build, kind)) for kind in kinds],
-        head=["column", "column ", *(["real"] if real else []), "synthetic"],
-        rows=number,
-        layout="wide",
-        data={"associations": values},
-    )
+    apart: npt.NDArray[np.float64] = np.ones((len(names), len(names)))
+    for (first, second), value in links.items():
+        near = 0.0 if value is None or not math.isfinite(value) else min(max(value, 0.0), 1.0)
+        apart[at[first], at[second]] = apart[at[second], at[first]] = 1.0 - near
+    np.fill_diagonal(apart, 0.0)
+    return [names[i] for i in leaves_list(linkage(squareform(apart), "average", optimal_ordering=True))]
 
 
-def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figure:
-    """Draws the model's graph.
+@dataclass(frozen=True)
+class Cross:
+    """Two columns together, in both tables: the share of each row's cells.
 
-    Columns that it models together are joined. `edges` are (column, column, association in the model).
+    Attributes:
+        rows, columns: texts of the groups of both columns.
+        tables: what is shown -> shares of all rows, a list for each group of the first column.
     """
-    linked = [name for name in names if any(name in edge[:2] for edge in edges)]
-    place = _circle(linked, edges)
 
-    def build() -> Any:
-        import altair as alt
+    kind: ClassVar[str] = "cross"
+    rows: Sequence[str]
+    columns: Sequence[str]
+    tables: Mapping[str, Sequence[Sequence[float]]]
 
-        lines = [
-            {"from": a, "to": b, "x": place[a][0], "y": place[a][1], "x2": place[b][0], "y2": place[b][1]}
-            | {"v": _three(v)}
-            for a, b, v in edges
-        ]
-        degree = {name: sum(name in edge[:2] for edge in edges) for name in linked}
-        nodes: list[dict[str, Any]] = [
-            {"column": n, "x": x, "y": y, "neighbours": degree[n]} for n, (x, y) in place.items()
-        ]
-        hidden = alt.Axis(labels=False, ticks=False, grid=False, domain=False, title=None)
-        x = alt.X("x:Q", axis=hidden, scale=alt.Scale(domain=[-1.9, 1.9], nice=False))
-        y = alt.Y("y:Q", axis=hidden, scale=alt.Scale(domain=[-1.1, 1.1], nice=False))
-        width = alt.StrokeWidth("v:Q", scale=alt.Scale(domain=[0, 1], range=[0.7, 7]), legend=None)
-        tooltip = ["from:N", "to:N", alt.Tooltip("v:Q", title="association", format=".2f")]
-        drawn = (
-            chart_of(lines)
-            .mark_rule(opacity=0.6)
-            .encode(x=x, y=y, x2="x2", y2="y2", strokeWidth=width, tooltip=tooltip)
-        )
-        dots = chart_of(nodes).mark_circle(size=80, opacity=1).encode(x=x, y=y, tooltip=["column:N", "neighbours:Q"])
-        sides = [
-            ("left", 9, [node for node in nodes if node["x"] >= 0]),
-            ("right", -9, [n for n in nodes if n["x"] < 0]),
-        ]
-        words = [
-            chart_of(labelled).mark_text(align=side, dx=dx, fontSize=11, limit=105).encode(x=x, y=y, text="column:N")
-            for side, dx, labelled in sides
-        ]
-        return alt.layer(drawn, dots, *words).properties(width="container", height=max(340, min(620, 14 * len(linked))))
+    def drawn(self) -> Iterator[tuple[str, list[str], list[str], list[Cell]]]:
+        """Yields each table with its labels and cells.
 
-    alone = [name for name in names if name not in place]
-    strong = sorted(edges, key=lambda edge: -edge[2])
-    words = f"{len(names)} columns, {len(edges)} links."
-    if alone:
-        more = f" and {len(alone) - _NAMED} more" if len(alone) > _NAMED else ""
-        words += f" Without a link, drawn independently: {', '.join(alone[:_NAMED])}{more}."
-    if strong:
-        words += f" Strongest: {strong[0][0]} and {strong[0][1]}, {strong[0][2]:.2f}."
-    return Figure(
-        name="graph",
-        caption="The model's graph: two columns are joined where the model describes them together. Thicker: stronger "
-        f"association in the model. {words}",
-        panels=[Panel("", words, build)],
-        head=["column", "column ", "association in the model"],
-        rows=[[a, b, f"{v:.2f}"] for a, b, v in strong],
-        layout="one",
-    )
+        Each row is as a whole 1, so that rows of few and of many can be compared; the darkest cell of both tables is
+        the largest share.
+        """
+        within = {
+            name: [[v / max(sum(row), 1e-300) for v in row] for row in rows] for name, rows in self.tables.items()
+        }
+        top = max(v for rows in within.values() for row in rows for v in row) or 1.0
+        labels = [[_short(text, 15) for text in texts] for texts in (self.rows, self.columns)]
+        for name, rows in within.items():
+            cells = [
+                Cell(x, y, round(v / top, 3), f"{self.rows[y]}, {self.columns[x]}: {v:.0%} of the row")
+                for y, row in enumerate(rows)
+                for x, v in enumerate(row)
+            ]
+            yield name, labels[0], labels[1], cells
 
 
-def _circle(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> dict[str, tuple[float, float]]:
-    """Returns places on a circle, with linked columns near each other.
+@dataclass(frozen=True)
+class Bars:
+    """Shares with a bar each."""
 
-    They follow the order of the graph's Fiedler vector.
+    kind: ClassVar[str] = "bars"
+    caption: str
+    rows: Sequence[tuple[str, float]]
+
+
+class Range(NamedTuple):
+    """A value with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Quantities with two intervals each, one above the other.
+
+    Attributes:
+        caption: what is shown.
+        of: words for the two.
+        rows: name, and the two: of the table, of the real rows.
     """
-    size = len(names)
-    laplacian = np.zeros((size, size))
-    for a, b, v in edges:
-        i, j = names.index(a), names.index(b)
-        laplacian[i, j] = laplacian[j, i] = -(0.05 + v)
-    np.fill_diagonal(laplacian, -laplacian.sum(axis=1) + 1e-9)
-    fiedler = np.linalg.eigh(laplacian)[1][:, min(1, size - 1)]
-    order = np.argsort(np.round(fiedler, 9), kind="stable")
-    turn = 2 * math.pi * (np.arange(size) + 0.5) / max(size, 1)
-    return {names[i]: (float(math.sin(t)), float(math.cos(t))) for i, t in zip(order, turn, strict=True)}
+
+    kind: ClassVar[str] = "intervals"
+    caption: str
+    of: tuple[str, str]
+    rows: Sequence[tuple[str, Range, Range]]
+
+    def drawn(self) -> Iterator[tuple[str, list[tuple[float, float, float]], float]]:
+        """Yields each name with its places, in percent of the width.
+
+        They are twice low, value and high, and that of zero, which each row's own scale holds.
+        """
+        for name, *both in self.rows:
+            ends = [end for one in both for end in one if math.isfinite(end)]
+            low, high = min(0.0, *ends), max(0.0, *ends)
+            unit = 100.0 / max(high - low, 1e-300)
+            places = [tuple(round((end - low) * unit, 2) for end in (r.low, r.value, r.high)) for r in both]
+            yield name, places, round(-low * unit, 2)  # type: ignore[misc]
 
 
-def budget(parts: Sequence[tuple[int, str, float]], left: float) -> Figure:
-    """Draws what each round spent, and on what.
+@dataclass(frozen=True)
+class Lines:
+    """Quantities against the round, a small chart each.
 
-    (round, name, share of the budget); `left`: the share that was not spent.
+    Attributes:
+        lines: name -> (round, value).
     """
-    names = list(dict.fromkeys(name for _, name, _ in parts))
-    totals = {name: sum(share for _, other, share in parts if other == name) for name in names}
 
-    def build() -> Any:
-        import altair as alt
+    kind: ClassVar[str] = "lines"
+    lines: Mapping[str, Sequence[tuple[int, float]]]
 
-        rows = [{"round": r, "release": name, "share": share} for r, name, share in parts]
-        return (
-            chart_of(rows, width="container", height=190)
-            .mark_bar()
-            .encode(
-                x=alt.X("round:O", axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
-                y=alt.Y("share:Q", axis=alt.Axis(format="%", title="share of the budget")),
-                color=alt.Color(
-                    "release:N", sort=names, legend=alt.Legend(title=None, orient="top", columns=3, symbolType="square")
-                ),
-                order=alt.Order("release:N"),
-                tooltip=["round:O", "release:N", alt.Tooltip("share:Q", format=".2%")],
-            )
-        )
-
-    words = "; ".join(f"{name} {share:.1%}" for name, share in totals.items())
-    return Figure(
-        name="budget",
-        caption=f"Where the privacy budget went, round by round: {words}; not spent {max(left, 0):.1%}. Shares are of "
-        "rho, in which costs add up.",
-        panels=[Panel("", f"Shares of the budget: {words}.", build)],
-        head=["release", "share of the budget"],
-        rows=[[name, f"{share:.2%}"] for name, share in totals.items()],
-        layout="one",
-    )
+    def drawn(self) -> Iterator[tuple[str, str, str]]:
+        """Yields each name with its path in a square, and words."""
+        for name, values in self.lines.items():
+            rounds, heights = zip(*values, strict=True)
+            wide, top = max(rounds[-1] - rounds[0], 1), max(*heights, 1e-300)
+            points = [f"{(r - rounds[0]) / wide:.4g} {1.0 - max(v, 0.0) / top:.4g}" for r, v in values]
+            words = f"{heights[0]:.4g} in round {rounds[0]}, {heights[-1]:.4g} in round {rounds[-1]}"
+            yield name, f"M{'L'.join(points)}", words
 
 
-def by_round(lines: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
-    """Quantities against the round: name -> (round, value)."""
-
-    def build(name: str) -> Any:
-        import altair as alt
-
-        rows = [{"round": r, "value": v} for r, v in lines[name]]
-        return (
-            chart_of(rows, width="container", height=130)
-            .mark_line(point=True)
-            .encode(
-                x=alt.X("round:Q", axis=alt.Axis(tickMinStep=1, format="d")),
-                y=alt.Y("value:Q", axis=alt.Axis(title=None, tickCount=4), scale=alt.Scale(zero=True)),
-                tooltip=["round:Q", alt.Tooltip("value:Q", format=".4~g")],
-            )
-        )
-
-    def says(name: str) -> str:
-        first, last = lines[name][0], lines[name][-1]
-        return f"{name}: {first[1]:.4g} in round {first[0]}, {last[1]:.4g} in round {last[0]}."
-
-    rounds = sorted({r for values in lines.values() for r, _ in values})
-    known = {name: dict(values) for name, values in lines.items()}
-    return Figure(
-        name="rounds",
-        caption="What changed from round to round.",
-        panels=[Panel(name, says(name), partial(build, name)) for name in lines],
-        head=["round", *lines],
-        rows=[[str(r), *(f"{known[n][r]:.4g}" if r in known[n] else "" for n in lines)] for r in rounds],
-    )
+Picture = Columns | Histogram | HeatMap | Cross | Bars | Intervals | Lines
 
 
-def _three(value: float) -> float:
-    return round(float(value), 3)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 14 else text[:13] + "…"
+def _short(text: str, most: int = 12) -> str:
+    """Returns both ends of a text that is long."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}…{text[half - most + 1 :]}"

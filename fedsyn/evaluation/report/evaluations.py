@@ -7,26 +7,39 @@ To word a verdict anew, change `fedsyn.evaluation.verdict`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.predicted import PredictedError, PredictedQuality
+from fedsyn.evaluation.predicted.unlisted import clauses
 from fedsyn.evaluation.real.attack import Attack
 from fedsyn.evaluation.real.columns import number as written
-from fedsyn.evaluation.real.comparison import TableComparison
+from fedsyn.evaluation.real.comparison import MOST_DRAWN, PairScore, TableComparison, TwoWay
 from fedsyn.evaluation.real.prediction import Prediction
 from fedsyn.evaluation.real.propensity import Propensity
 from fedsyn.evaluation.real.regressions import RegressionScore
 from fedsyn.evaluation.record import Evaluation, sentence
-from fedsyn.evaluation.report.charts import Marginal, associations, marginals
-from fedsyn.evaluation.report.page import Page, Part, Section
+from fedsyn.evaluation.report.charts import (
+    MOST_MARGINALS,
+    Columns,
+    Cross,
+    HeatMap,
+    Histogram,
+    Intervals,
+    Links,
+    Marginal,
+    Mark,
+    Range,
+    in_groups,
+)
+from fedsyn.evaluation.report.page import Details, Folded, Page, Part, Section
 from fedsyn.evaluation.report.tables import Table, number
-from fedsyn.evaluation.verdict import Judged
+from fedsyn.evaluation.verdict import LOST, State, Verdict
 
 _SHOWN = 12
-_SHOWN_PAIRS = 20
+_SPOKEN_OF = 0.1  # loss of a column, below which both numbers of its sentence would read alike
 #: Figure of the holders -> what it is, and which way is better.
 _ASKED = {
     "workload_error": "mean L1 distance over the workload, 0 to 2: lower is better",
@@ -41,15 +54,23 @@ _RESTS_ON = {
     "inferred": "what is known of others",
     "unknown": "nothing: its parts alone",
 }
-#: What stands on every page that shows real rows.
-NOT_FOR_PUBLICATION = Part(
-    "warning",
-    (
-        "Not for publication.",
-        "This page compares with the real rows, exactly and outside any guarantee. What it shows of them is not "
-        "private.",
-    ),
-)
+#: What makes a page unfit for publication.
+SHOWS_REAL_ROWS = "It shows real rows."
+#: What a comparison looks at -> its title.
+_TITLES = {
+    "prediction": "Training a model",
+    "attack": "Membership attack",
+    "propensity": "Real or synthetic?",
+    "regressions": "Regressions",
+    "repeats": "Rows that repeat others",
+}
+_MARKS: dict[bool | None, Mark] = {True: "good", False: "bad", None: "mid"}
+#: State of a column -> its mark, and its word.
+_STATES: dict[State, tuple[Mark, str]] = {
+    "kept": ("good", "close"),
+    "weakened": ("mid", "moved"),
+    "lost": ("bad", "lost"),
+}
 
 
 def evaluation_page(comparison: TableComparison, path: Path, title: str) -> Path:
@@ -62,34 +83,121 @@ def evaluation_page(comparison: TableComparison, path: Path, title: str) -> Path
         path: HTML file to write.
         title: of the page, such as the table's name.
     """
-    lead = (
-        f"{title} is a synthetic table of {comparison.synthetic_rows:,} rows and {len(comparison.columns)} columns. "
-        f"{comparison.sentence()}."
+    size = f"{comparison.synthetic_rows:,} synthetic rows and {len(comparison.columns)} columns"
+    page = Page(
+        f"{title} beside real rows, not for publication",
+        Part("lead", f"{size}, compared with {comparison.real_rows:,} real rows."),
+        Part("answers", [("bad", "This page may not be released.", SHOWS_REAL_ROWS)]),
+        *answers(comparison),
+        glance(comparison),
     )
-    page = Page(title, Part("lead", lead), NOT_FOR_PUBLICATION, cards(comparison))
     page.sections += sections(comparison)
-    page.section("What the scores mean", Part("definitions"))
+    page.section("What the words mean", Part("definitions"))
+    page.section("Not looked at", Part("list", left_out) if (left_out := not_looked_at(comparison)) else "")
     return page.write(path)
 
 
-def cards(comparison: TableComparison) -> Part:
-    """Returns the few numbers that matter most."""
-    verdict = comparison.verdict()
-    items = [_counted("Columns", verdict.columns, "moved"), _counted("Linked pairs", verdict.links, "weakened")]
-    if got := comparison.prediction:
-        items.append(
-            (f"{got.measure} for {got.label}", f"{got.synthetic:.3g}", f"trained on real rows: {got.real:.3g}")
-        )
-    if attack := comparison.attack:
-        words = f"95% interval {attack.lower:.2f} to {attack.upper:.2f}; guessing 0.5"
-        items.append(("Membership attack", f"{attack.auc:.2f}", words))
-    return Part("cards", items)
+def verdict_of(evaluation: Evaluation) -> Verdict | None:
+    """Returns what a table is fit for; None: the evaluation cannot say."""
+    if isinstance(evaluation, PredictedQuality):
+        return None if evaluation.workload_error is None else evaluation.verdict()
+    return evaluation.verdict() if isinstance(evaluation, TableComparison) else None
 
 
-def _counted(what: str, some: Sequence[Judged], halfway: str) -> tuple[str, str, str]:
-    number = {state: sum(one.state == state for one in some) for state in ("kept", "weakened", "lost")}
-    words = f"kept; {number['weakened']} {halfway}, {number['lost']} lost" if some else "beyond chance in the real rows"
-    return what, f"{number['kept']} of {len(some)}" if some else "none", words
+def figure_of(evaluation: Evaluation) -> str:
+    """Returns the one figure of a public evaluation, as a clause.
+
+    It is empty for an evaluation of real rows.
+    """
+    if isinstance(evaluation, PredictedQuality) and evaluation.workload_error is not None:
+        return evaluation.error()
+    return evaluation.sentence() if evaluation.PUBLIC else ""
+
+
+def answers(evaluation: Evaluation) -> list[Part]:
+    """Returns each use of a table, and what to do next.
+
+    There is nothing of an evaluation without a verdict.
+    """
+    verdict = verdict_of(evaluation)
+    if verdict is None:
+        return []
+    uses, known = list[tuple[str, ...]](), set[str]()
+    at_the_end = evaluation.missing.values() if isinstance(evaluation, TableComparison) else ()
+    for use in verdict.uses():
+        why = "not looked at" if use.why in at_the_end else "" if use.counted and use.why in known else use.why
+        uses.append((_MARKS[use.fit], use.name.capitalize(), use.counted, why))
+        known.add(use.why)
+    return [Part("uses", uses), *([Part("next", ("Next", verdict.next))] if verdict.next else [])]
+
+
+def glance(comparison: TableComparison) -> Part:
+    """Returns all columns and all links in two pictures, real beside synthetic."""
+    pictures: list[Columns | HeatMap] = [Columns(_marginals(comparison), len(comparison.columns))]
+    if comparison.pairs:
+        real = {(pair.first, pair.second): pair.association for pair in comparison.pairs}
+        synthetic = {(pair.first, pair.second): pair.association_synthetic for pair in comparison.pairs}
+        lost = [(pair.first, pair.second) for pair in comparison.pairs if pair.linked and pair.judged().state == "lost"]
+        pictures.append(_heat_map(real, synthetic, "real rows", lost))
+    return Part("glance", pictures)
+
+
+def glance_of_released(marginals: Sequence[Marginal], of: int, links: Links, quality: PredictedQuality | None) -> Part:
+    """Returns both pictures without a real row.
+
+    Above the diagonal stand the links that released values show.
+    """
+    pictures: list[Columns | HeatMap] = [Columns(marginals, of)]
+    if links:
+        known = [] if quality is None else [link for link in quality.seen.links if link.columns in links]
+        lost = [link.columns for link in known if link.judged().state == "lost"]
+        seen: Links = {(link.columns[0], link.columns[1]): link.seen for link in known}
+        pictures.append(_heat_map(seen, links, "released values (blank: not known)", lost))
+    return Part("glance", pictures)
+
+
+def judged_marginals(marginals: Sequence[Marginal], quality: PredictedQuality | None) -> list[Marginal]:
+    """Returns the table's marginals with what released values say of each."""
+    judged = {} if quality is None else {one.name: one for one in quality.verdict().columns}
+    found = []
+    for place, each in enumerate(marginals, start=1):
+        mark, words = _STATES[judged[each.name].state] if each.name in judged else ("", "")
+        found.append(replace(each, mark=mark, words="in doubt" if mark == "mid" else words, anchor=f"column-{place}"))
+    return found
+
+
+def in_detail(marginals: Sequence[Marginal], what: Mapping[str, Sequence[str | Table]]) -> Details:
+    """Returns a chart of each column under its name, and more."""
+    parts = (
+        Folded(each.name, (Histogram(each), *what.get(each.name, ())), each.anchor, each.mark, each.words)
+        for each in marginals
+    )
+    return Details(tuple(parts))
+
+
+def _heat_map(above: Links, below: Links, of_above: str, lost: Sequence[tuple[str, ...]]) -> HeatMap:
+    names = in_groups(sorted({name for pair in below for name in pair}), below if len(above) < len(below) else above)
+    return HeatMap(names, above, below, of_above, "synthetic table", frozenset(map(frozenset, lost)))
+
+
+def not_looked_at(evaluation: Evaluation) -> list[str]:
+    """Returns what was not looked at and why, a sentence each."""
+    if not isinstance(evaluation, TableComparison):
+        return []
+    lacking: dict[str, list[str]] = {}
+    for what, why in evaluation.missing.items():
+        lacking.setdefault(why, []).append(_TITLES[what])
+    return [*evaluation.rules, *(f"{', '.join(names)}: {why}." for why, names in lacking.items())]
+
+
+def _marginals(comparison: TableComparison) -> list[Marginal]:
+    marginals = []
+    for place, column in enumerate(comparison.columns[:MOST_MARGINALS], start=1):
+        judged = column.judged()
+        mark, words = _STATES[judged.state]
+        facts = (column.name, column.labels, column.synthetic, column.real)
+        marginals.append(Marginal(*facts, mark, words, f"column-{place}"))
+    return marginals
 
 
 def sections(evaluation: Evaluation, most_auc: float | None = None) -> Iterator[Section]:
@@ -105,73 +213,92 @@ def sections(evaluation: Evaluation, most_auc: float | None = None) -> Iterator[
         notes = (Part("soft", sentence(note)) for note in evaluation.notes)
         yield Section("What the holders say", (_asked(evaluation), *evaluation.explained(), *notes))
     elif isinstance(evaluation, PredictedQuality):
-        opening = sentence(evaluation.sentence())
-        yield Section(
-            "How good it is, from what was released", (opening, *evaluation.explained(), *_predicted(evaluation))
-        )
+        yield Section("From released values", tuple(_predicted(evaluation)))
 
 
-def summary(evaluation: Evaluation) -> Table | None:
-    """Returns a public evaluation's few lines for its README.
+def in_short(evaluation: Evaluation) -> list[str]:
+    """Returns what a public evaluation says in its README: a few sentences."""
+    verdict = verdict_of(evaluation)
+    return [*(verdict.sentences() if verdict else ()), *unlisted(evaluation), sentence(figure_of(evaluation))]
 
-    Returns None where there is nothing to show.
-    """
-    if isinstance(evaluation, FederatedQuality):
-        table = _asked(evaluation)
-        return replace(table, rows=table.rows[:_SHOWN])
-    if isinstance(evaluation, PredictedQuality) and evaluation.workload_error is not None:
-        return _errors("furthest off", evaluation.worst())
-    return None
+
+def unlisted(evaluation: Evaluation) -> list[str]:
+    """Returns at most one sentence, on values that are not listed."""
+    if not isinstance(evaluation, PredictedQuality) or evaluation.workload_error is None:
+        return []
+    return [f"Not listed: {'; '.join(told)}."] if (told := clauses(evaluation.unlisted)) else []
 
 
 # From real rows ------------------------------------------------------------------------------------------------------
 
 
 def _compared(comparison: TableComparison, most_auc: float | None) -> Iterator[Section]:
-    yield Section("Columns", (*comparison.rules, _columns(comparison)))
-    shares = marginals([Marginal(c.name, c.labels, c.synthetic, c.real) for c in comparison.columns])
-    yield Section("Values of the columns", (shares,))
+    losses = {column.name: [_losses(column.losses())] for column in comparison.columns}
+    yield Section("Columns", (_columns(comparison), in_detail(_marginals(comparison), losses)))
     if comparison.pairs:
-        yield Section("Pairs of columns", tuple(_pairs(comparison)))
-        names = sorted({name for pair in comparison.pairs for name in (pair.first, pair.second)})
-        links = [(p.first, p.second, p.association, p.association_synthetic) for p in comparison.pairs]
-        yield Section("Associations", (associations(names, links),))
-    if comparison.prediction is None:
-        yield Section("Prediction", (f"Not measured: {comparison.missing['prediction']}.",))
-    else:
-        yield Section("Prediction", _prediction(comparison.prediction))
-    for regression in comparison.regressions or ():
-        yield Section("Regressions", _regression(regression))
+        drawn = tuple(
+            Folded(pair.name, (_cross(pair.table), _pair(pair)), f"pair-{place}", *_STATES[pair.judged().state])
+            for place, pair in enumerate(comparison.pairs, start=1)
+            if pair.table is not None
+        )
+        yield Section("Pairs of columns", (*_pairs(comparison), Details(drawn)) if drawn else tuple(_pairs(comparison)))
+    if comparison.prediction is not None:
+        yield Section(_TITLES["prediction"], _prediction(comparison.prediction))
+    if comparison.regressions:
+        yield Section(
+            _TITLES["regressions"], tuple(piece for one in comparison.regressions for piece in _regression(one))
+        )
     if comparison.propensity is not None:
-        yield Section("The whole table", (_propensity(comparison.propensity),))
-    if comparison.attack is None:
-        yield Section("Membership attack", (f"Not tried: it {comparison.missing['attack']}.",))
-    else:
-        yield Section("Membership attack", _attack(comparison.attack, most_auc))
+        yield Section(_TITLES["propensity"], (_propensity(comparison.propensity),))
+    if comparison.attack is not None:
+        yield Section(_TITLES["attack"], _attack(comparison.attack, most_auc))
 
 
 def _columns(comparison: TableComparison) -> Table:
-    rows = []
-    for column in comparison.columns:
+    rows, links = [], dict[str, str]()
+    for place, column in enumerate(comparison.columns, start=1):
         judged = column.judged()
-        state = "moved" if judged.state == "weakened" else judged.state
         known = column.moments if column.plain and column.moments else ()
         moments = [written(value) for pair in known for value in pair] or [""] * 4
-        rows.append((column.name, state, judged.why, f"{column.score:.3f}", *moments))
-    head = ("column", "verdict", "its largest loss", "score", "mean: real", "sd", "mean: synthetic", "sd")
-    return Table(head, rows, "The columns, the largest loss first; a score of 1 is equal", narrow=4)
+        why = judged.why if judged.loss >= _SPOKEN_OF else ""
+        rows.append((column.name, _STATES[judged.state][1], why, f"{column.score:.3f}", *moments))
+        links |= {column.name: f"#column-{place}"} if place <= MOST_MARGINALS else {}
+    head = ("column", "verdict", "largest change", "score", "mean: real", "sd", "mean: synthetic", "sd")
+    return Table(head, rows, "The columns, the largest change first; a score of 1 is equal", links=links, narrow=4)
+
+
+def _losses(losses: Sequence[tuple[str, float, str]]) -> Table:
+    """Returns what a column lost, the most first."""
+    each = sorted(((amount / LOST[kind], words) for kind, amount, words in losses), reverse=True)
+    rows = [(words, "beyond 9" if loss > 9 else f"{loss:.2f}") for loss, words in each]
+    return Table(("change", "loss"), rows, "All changes; from 0.5 on it has moved, from 1 on it is lost")
+
+
+def _cross(table: TwoWay) -> Cross:
+    return Cross(table.rows, table.columns, {"real rows": table.real, "synthetic table": table.synthetic})
+
+
+def _pair(pair: PairScore) -> Table:
+    """Returns what became of a linked pair."""
+    rows = [("association (Cramér's V)", f"{pair.association:.2f}", f"{pair.association_synthetic:.2f}")]
+    if pair.correlation is not None:
+        rows.append(("correlation", f"{pair.correlation.was:.2f}", f"{pair.correlation.now:.2f}"))
+    caption = f"{max(pair.kept, 0.0):.0%} of the link is in the table; a row of the picture adds up to 100%"
+    return Table(("", "real rows", "synthetic table"), rows, caption)
 
 
 def _pairs(comparison: TableComparison) -> Iterator[Table]:
     head = ("pair", "verdict", "association: real", "synthetic", "kept", "score")
     rows = []
     for pair in comparison.pairs:
-        words = pair.judged().state if pair.linked else "no link beyond chance"
+        words = pair.judged().state if pair.linked else "not linked"
         share = f"{max(pair.kept, 0.0):.0%}" if pair.linked else ""
-        links = (f"{pair.association:.2f}", f"{pair.association_synthetic:.2f}")
-        rows.append((pair.name, words, *links, share, f"{pair.score:.3f}"))
-    worst, rest = rows[:_SHOWN_PAIRS], rows[_SHOWN_PAIRS:]
-    yield Table(head, worst, f"{len(worst)} of {len(rows):,} pairs: linked ones first, the worst first", narrow=4)
+        both = (f"{pair.association:.2f}", f"{pair.association_synthetic:.2f}")
+        rows.append((pair.name, words, *both, share, f"{pair.score:.3f}"))
+    worst, rest = rows[:MOST_DRAWN], rows[MOST_DRAWN:]
+    links = {pair.name: f"#pair-{place}" for place, pair in enumerate(comparison.pairs, start=1) if pair.table}
+    caption = f"{len(worst)} of {len(rows):,} pairs: linked ones first, the worst first"
+    yield Table(head, worst, caption, links=links, narrow=4)
     if rest:
         yield Table(head, rest, "The other pairs", folded=f"The other {len(rest)} pairs")
 
@@ -194,15 +321,26 @@ def _prediction(prediction: Prediction) -> tuple[Table, str]:
     return table, f"Tested on {prediction.rows:,} real rows, {tested}."
 
 
-def _regression(regression: RegressionScore) -> tuple[str | Table, ...]:
+def _regression(regression: RegressionScore) -> Iterator[str | Intervals | Table]:
+    """Yields the coefficients of a regression, drawn and as numbers."""
     words = sentence(regression.words())
+    if regression.failed:
+        yield words
+        return
+    drawn = [
+        (one.name, Range(one.synthetic, *one.interval(False)), Range(one.real, *one.interval(True)))
+        for one in regression.coefficients
+    ]
+    caption = f"{regression.about}: 95% intervals, as of one table that is taken for real rows; dotted: zero"
+    yield Intervals(caption, ("synthetic table", "real rows"), drawn)
     head = ("term", "real (95% interval)", "synthetic", "overlap", "difference in standard errors")
-    return (words,) if regression.failed else (Table(head, regression.rows(), words, narrow=4),)
+    yield Table(head, regression.rows(), words, narrow=4)
 
 
-def _propensity(propensity: Propensity) -> str:
-    text = sentence(propensity.words())
-    return f"{text} Its pMSE is {propensity.ratio:.1f} times that of chance; fresh rows have 1."
+def _propensity(propensity: Propensity) -> Table:
+    rows = [(f"{propensity.told:.0%}", f"{propensity.ratio:.1f}", f"{propensity.rows:,}")]
+    head = ("rows put on the right side", "pMSE, times chance", "rows")
+    return Table(head, rows, f"{sentence(propensity.words())} Fresh real rows have a ratio of 1.")
 
 
 def _attack(attack: Attack, most_auc: float | None) -> tuple[Table, str]:
@@ -241,9 +379,12 @@ def _asked(quality: FederatedQuality) -> Table:
     return Table(("figure", "from", "to", "at the holders", "what"), rows, caption, narrow=4)
 
 
-def _predicted(quality: PredictedQuality) -> Iterator[Table]:
+def _predicted(quality: PredictedQuality) -> Iterator[str | Part | Table]:
     if quality.workload_error is None:
+        yield sentence(quality.sentence())
         return
+    yield from (sentence(quality.error()), *unlisted(quality))
+    yield from quality.explained()
     for name, some in (("columns", quality.columns), ("pairs", quality.pairs), ("cliques", quality.cliques)):
         shown = sorted(some, key=lambda error: -error.value)[:_SHOWN]
         caption = f"The {len(shown)} worst {name} of {len(some):,}; all of them are in {quality.FILE}"

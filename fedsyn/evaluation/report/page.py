@@ -1,6 +1,6 @@
-"""A self-contained page: one HTML file that loads nothing.
+"""A self-contained page, which loads nothing and runs no script.
 
-It is built from texts, tables and figures as data.
+It is built from texts, tables and pictures as data.
 
 `templates/page.html.md` is how every page looks; the templates escape whatever is put into them.
 """
@@ -8,20 +8,11 @@ It is built from texts, tables and figures as data.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from fedsyn.evaluation.report.figures import (
-    INSTALL,
-    PALETTE,
-    PALETTE_DARK,
-    Figure,
-    chart_config,
-    drawable,
-    runtime,
-)
+from fedsyn.evaluation.report.charts import Mark, Picture
 from fedsyn.evaluation.report.tables import Table
 from fedsyn.files import write_text
 from fedsyn.output import filled
@@ -30,21 +21,48 @@ from fedsyn.version import __version__
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a page other than paragraphs, tables and figures.
+    """A piece of a page other than paragraphs, tables and pictures.
 
     A paragraph is a text by itself.
 
     Attributes:
         kind: how it looks.
-        value: a text; of a warning (title, text), of cards (what, number, words) each. Of definitions nothing: what
-            the scores mean is the same everywhere.
+        value: a text; of a warning (title, text), of answers and uses (mark, title, text) each, of a glance pictures
+            side by side, of a list texts. Of definitions nothing: what the scores mean is the same everywhere.
     """
 
-    kind: Literal["lead", "soft", "warning", "cards", "verbatim", "definitions"]
+    kind: Literal["lead", "soft", "warning", "answers", "uses", "next", "glance", "list", "verbatim", "definitions"]
     value: Any = ""
 
 
-Piece = str | Part | Table | Figure
+@dataclass(frozen=True)
+class Folded:
+    """Pieces under one line, which opens them.
+
+    Attributes:
+        title: that line.
+        pieces: what it opens.
+        anchor: what links to it name: a browser opens it for them.
+        mark, words: what became of it.
+    """
+
+    kind: ClassVar[str] = "folded"
+    title: str
+    pieces: tuple[Piece, ...]
+    anchor: str = ""
+    mark: Mark = ""
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Details:
+    """Several folded pieces, side by side until one is opened."""
+
+    kind: ClassVar[str] = "details"
+    parts: tuple[Folded, ...]
+
+
+Piece = str | Part | Table | Picture | Folded | Details
 
 
 @dataclass(frozen=True)
@@ -66,39 +84,21 @@ class Page:
     Args:
         title: of the page.
         pieces: what stands before the first section; empty texts are left out.
-        draw: draw charts where that is possible; False leaves tables alone.
     """
 
-    def __init__(self, title: str, *pieces: Piece, draw: bool = True) -> None:
+    def __init__(self, title: str, *pieces: Piece) -> None:
         self.title, self.pieces = title, [piece for piece in pieces if piece]
         self.sections: list[Section] = []
-        self.draw, self._wanted = draw and drawable(), draw
 
     def section(self, title: str, *pieces: Piece) -> None:
-        """Adds a section; empty texts are left out."""
-        self.sections.append(Section(title, tuple(piece for piece in pieces if piece)))
+        """Adds a section, without empty texts.
 
-    @property
-    def figures(self) -> list[Figure]:
-        return [piece for section in self.sections for piece in section.pieces if isinstance(piece, Figure)]
+        A section of nothing is none.
+        """
+        if shown := tuple(piece for piece in pieces if piece):
+            self.sections.append(Section(title, shown))
 
     def write(self, path: Path) -> Path:
         """Writes the page."""
-        figures = self.figures
-        charts: Mapping[str, Any] | None = None
-        if self.draw and figures:
-            data = {name: rows for figure in figures for name, rows in figure.data.items()}
-            themes = {"light": chart_config(), "dark": chart_config(dark=True)}
-            charts = {"data": data, "themes": themes, "runtime": runtime()}
-        missing = f"This page has tables only: charts need the extra 'report' ({INSTALL})."
-        text = filled(
-            "evaluation/report",
-            "page.html.md",
-            page=self,
-            charts=charts,
-            missing=missing if self._wanted and figures and not self.draw else "",
-            palettes=(PALETTE, PALETTE_DARK),
-            version=__version__,
-        )
-        write_text(path, text)
+        write_text(path, filled("evaluation/report", "page.html.md", page=self, version=__version__))
         return path

@@ -11,19 +11,29 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from fedsyn.evaluation.federated.intervals import FederatedQuality
+from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.evaluation.real.metrics import COSTS, all_metrics, is_quality
 from fedsyn.evaluation.real.scales import placed
 from fedsyn.evaluation.record import Evaluation, sentence
-from fedsyn.evaluation.report.charts import Links, Marginal, associations, budget, by_round, graph, marginals
-from fedsyn.evaluation.report.evaluations import NOT_FOR_PUBLICATION, cards, sections, summary
-from fedsyn.evaluation.report.figures import Figure
-from fedsyn.evaluation.report.page import Page, Part
+from fedsyn.evaluation.report.charts import Bars, Lines, Links, Marginal, Mark
+from fedsyn.evaluation.report.evaluations import (
+    SHOWS_REAL_ROWS,
+    answers,
+    glance,
+    glance_of_released,
+    in_detail,
+    in_short,
+    judged_marginals,
+    not_looked_at,
+    sections,
+)
+from fedsyn.evaluation.report.page import Folded, Page, Part, Piece
 from fedsyn.evaluation.report.tables import Table, number
+from fedsyn.evaluation.verdict import few
 from fedsyn.output import counted, filled
 from fedsyn.privacy.against import in_words
-from fedsyn.privacy.unit import not_persons, promised, unit_from_dict
+from fedsyn.privacy.unit import promised, protects, unit_from_dict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +73,7 @@ class RunFacts:
     columns: int | None = None
     edges: Sequence[tuple[str, str, float]] | None = None
     marginals: Sequence[Marginal] = ()
-    links: Links = ()
+    links: Links = field(default_factory=dict)
     evaluations: Sequence[Evaluation] = ()
     layout: str = ""
     notes: Sequence[str] = ()
@@ -74,38 +84,50 @@ class RunFacts:
         """The comparison with real rows, where there is one."""
         return next((evaluation for evaluation in self.evaluations if isinstance(evaluation, TableComparison)), None)
 
+    @property
+    def predicted(self) -> PredictedQuality | None:
+        """The quality by released values, where it could be predicted."""
+        known = (one for one in self.evaluations if isinstance(one, PredictedQuality))
+        return next((one for one in known if one.workload_error is not None), None)
 
-def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
-    """Returns the whole page, not yet written."""
-    compared, ledger = facts.comparison, facts.ledger
+
+def run_page(facts: RunFacts) -> Page:
+    """Returns the whole page, not yet written.
+
+    Its first screen answers what may be published, what the table is good for and what to do next.
+    """
+    compared, predicted = facts.comparison, facts.predicted
+    marginals = judged_marginals(facts.marginals, predicted)
+    pictures = [] if not marginals else [glance_of_released(marginals, len(facts.domain), facts.links, predicted)]
     page = Page(
-        f"Synthetic table: {facts.source} by {facts.mechanism}",
-        Part("lead", first_sentence(facts)),
-        odds(facts),
-        *_warnings(facts),
-        _guarantee(facts) if compared is None else cards(compared),
-        *(Part("soft", note) for note in facts.notes),
-        draw=draw,
+        title_of(facts),
+        Part("lead", origin(facts)),
+        Part("answers", may_be_released(facts)),
+        *(Part("warning", alarm) for alarm in alarms(facts)),
+        *next((parts for one in facts.evaluations if (parts := answers(one))), _no_answers(facts)),
+        *([glance(compared)] if compared is not None else pictures),
     )
-    if compared is None and facts.marginals:
-        page.section("Values of the columns", marginals(facts.marginals))
-        if facts.links:
-            page.section("Associations", associations([column.name for column in facts.marginals], facts.links))
     for evaluation in facts.evaluations:
-        page.sections += sections(evaluation, _most_auc(ledger))
+        page.sections += sections(evaluation, _most_auc(facts.ledger))
+    if compared is None and marginals:
+        judged = [] if predicted is None else predicted.verdict().columns
+        page.section("Columns", in_detail(marginals, {one.name: [sentence(one.why)] for one in judged if one.why}))
     if not facts.public and (metrics := _metrics(facts)).rows:
         page.section("Metrics", metrics)
-    if facts.edges is not None:
-        alone = "The model joins no columns: it draws each one independently of the others."
-        page.section("Model", graph(list(facts.domain), facts.edges) if facts.edges else alone)
     page.section("Privacy", *_privacy(facts))
-    page.section("Rounds", *_rounds(facts))
-    if not facts.public and (costs := _costs(facts)).rows:
-        page.section("Costs", costs)
+    page.section("How it was made", *_made(facts))
     if compared is not None:
-        page.section("What the scores mean", Part("definitions"))
-    page.section("Configuration", Part("verbatim", facts.config))
+        page.section("What the words mean", Part("definitions"))
+    left_out = [*facts.notes, *(text for one in facts.evaluations for text in not_looked_at(one))]
+    page.section("Not looked at", Part("list", left_out) if left_out else "")
     return page
+
+
+def title_of(facts: RunFacts) -> str:
+    """Returns the title, which tells both pages of a run apart."""
+    if not facts.public:
+        return f"Synthetic table of {facts.source} beside real rows, not for publication"
+    return f"Synthetic table of {facts.source}" + (", for publication" if facts.ledger["private"] else "")
 
 
 def readme(facts: RunFacts) -> str:
@@ -119,39 +141,52 @@ def readme(facts: RunFacts) -> str:
         "evaluation/report",
         "readme.md",
         facts=public_facts,
-        first=first_sentence(public_facts),
+        title=title_of(public_facts),
+        origin=origin(public_facts),
+        table=may_be_released(public_facts)[0],
         odds=odds(public_facts),
         faced=who_faces_what(public_facts),
-        evaluations=[(sentence(evaluation.sentence()), evaluation, summary(evaluation)) for evaluation in public],
+        sentences=[text for one in public for text in in_short(one)],
+        file=PredictedQuality.FILE,
     )
 
 
-def first_sentence(facts: RunFacts) -> str:
-    """Returns what the table is fit for, then its origin.
-
-    It also says what the table was made from, and for whom it is private.
-    """
-    size = "a synthetic table" if facts.rows is None else f"a synthetic table of {counted(facts.rows, 'row')}"
-    holders = f"the rows of {facts.clients:,} holders" if facts.clients > 1 else "the rows of one holder"
+def origin(facts: RunFacts) -> str:
+    """Returns the size of the table, and what it was made from."""
+    size = [] if facts.rows is None else [counted(facts.rows, "row")]
+    size += [] if facts.columns is None else [counted(facts.columns, "column")]
+    holders = f"{facts.clients:,} holders" if facts.clients > 1 else "one holder"
     if facts.joined is not None and facts.joined < facts.clients:
-        holders = f"the rows of {facts.joined:,} of {facts.clients:,} holders"
+        holders = f"{facts.joined:,} of {facts.clients:,} holders"
+    run = f", in run {facts.ledger['run']}" if "run" in facts.ledger else ""  # of a deployment
+    return f"{' and '.join(size) or 'Rows'}, made by {facts.mechanism} from the rows of {holders}{run}."
+
+
+def may_be_released(facts: RunFacts) -> list[tuple[Mark, str, str]]:
+    """Returns whether the table may be released, then whether the page may."""
     ledger = facts.ledger
-    run = f" in run {ledger['run']}" if "run" in ledger else ""  # of a deployment
-    good = "How good it is was not measured."
-    if facts.evaluations:  # holders answer for distances, released values for links: both are said
-        last = next(
-            (n for n, evaluation in enumerate(facts.evaluations) if not isinstance(evaluation, FederatedQuality)), 0
-        )
-        good = " ".join(sentence(evaluation.sentence()) for evaluation in reversed(facts.evaluations[: last + 1]))
-    size += "" if facts.columns is None else f" and {counted(facts.columns, 'column')}"
-    text = f"This is {size}. {good} "
-    text += f"It was made by {facts.mechanism} from {holders} of {facts.source}{run}; "
-    epsilon, unit = promised(ledger)
-    guarantee = f"epsilon = {epsilon:.4g} and delta = {ledger['delta']:g}"
+    epsilon, _ = promised(ledger)
+    guarantee = f"Epsilon {epsilon:.4g} at delta {ledger['delta']:g}"
+    table: tuple[Mark, str, str]
     if ledger["private"]:
-        persons = f", {words}" if (words := not_persons(ledger)) else ""
-        return f"{text}it keeps private {unit}, with {guarantee}{persons}."
-    return f"{text}it is not private ({'; '.join(ledger['not_private_because'])}): {guarantee} hold for nobody."
+        table = ("good", "The table may be released.", f"{guarantee}, {protects(ledger)}.")
+    else:
+        why = sentence("; ".join(ledger["not_private_because"]))
+        table = ("bad", "Do not release the table.", f"{why} {guarantee} hold for nobody.")
+    if not facts.public:
+        return [table, ("bad", "This page may not.", f"{SHOWS_REAL_ROWS} {_THE_OTHER}")]
+    if not ledger["private"]:
+        return [table, ("bad", "Do not release this page.", "It shows the table.")]
+    return [table, ("good", "This page may, too.", "It rests on released values alone.")]
+
+
+_THE_OTHER = "fedsyn report RUN --no-real writes one that may."
+
+
+def _no_answers(facts: RunFacts) -> list[Part]:
+    """Returns the line of a table of which nothing is known."""
+    why = next((sentence(one.sentence()) for one in facts.evaluations), "Nothing was measured or predicted.")
+    return [Part("uses", [("mid", "Not known: what it is good for", "", why)])]
 
 
 def odds(facts: RunFacts) -> str:
@@ -160,17 +195,12 @@ def odds(facts: RunFacts) -> str:
     if not ledger["private"]:
         return ""
     epsilon, unit = promised(ledger)
-    added = unit == ledger["unit"]
-    factor = f"{math.exp(epsilon):.3g}" if epsilon < 50 else "any number"
-    text = (
-        f"In plain words: whatever somebody concludes from the table and all that was released, "
-        f"{'the presence of the protected unit' if added else 'the protected unit, instead of another one,'} "
-        f"makes it at most {factor} times as likely (e to the power of epsilon), but for a chance of "
-        f"delta = {ledger['delta']:g}. {ledger['adjacency'].capitalize()}."
-    )
-    if added and "epsilon_replace_one" in ledger:
-        exchanged = unit_from_dict(ledger).exchanged
-        text += f" Where {exchanged}, epsilon is {ledger['epsilon_replace_one']:.4g}."
+    change = "Adding or removing" if unit == ledger["unit"] else "Exchanging"
+    factor = f"at most {math.exp(epsilon):.3g} times as likely" if epsilon < 50 else "more likely by any factor"
+    meaning = "e to the power of epsilon, plus delta"
+    text = f"{change} {unit_from_dict(ledger).hidden} makes any outcome {factor}, plus {ledger['delta']:g} ({meaning})."
+    if unit == ledger["unit"] and "epsilon_replace_one" in ledger:
+        text += f" Where {unit_from_dict(ledger).exchanged}, epsilon is {ledger['epsilon_replace_one']:.4g}."
     return text
 
 
@@ -190,21 +220,6 @@ def who_faces_what(facts: RunFacts) -> str:
     if "against" not in ledger:
         return ""
     return " ".join(in_words(ledger["against"], float(ledger["epsilon"])))
-
-
-def _warnings(facts: RunFacts) -> Iterator[Part]:
-    if facts.public:
-        text = "This page was made without the real rows: it shows what was released and paid for."
-        yield Part("warning", ("For publication.", text))
-    else:
-        measured = "It shows bytes and times as they were measured, which follow the rows of the holders."
-        compared = facts.comparison is not None or any(map(is_quality, facts.metrics))
-        yield NOT_FOR_PUBLICATION if compared else Part("warning", ("Not for publication.", measured))
-        yield Part("soft", "fedsyn report RUN --no-real writes the page for publication.")
-    if not facts.ledger["private"]:
-        reasons = "; ".join(facts.ledger["not_private_because"])
-        yield Part("warning", ("This run is not private.", f"Do not release the table: {reasons}."))
-    yield from (Part("warning", alarm) for alarm in alarms(facts))
 
 
 def alarms(facts: RunFacts) -> list[tuple[str, str]]:
@@ -274,15 +289,6 @@ def _most_auc(ledger: Mapping[str, Any]) -> float | None:
     return min(1.0, (factor + float(ledger["delta"])) / (1 + factor))
 
 
-def _guarantee(facts: RunFacts) -> Part:
-    ledger = facts.ledger
-    items = [("Epsilon", f"{promised(ledger)[0]:.4g}", "smaller protects more"), ("Delta", f"{ledger['delta']:g}", "")]
-    if facts.rows is not None:
-        wide = "" if facts.columns is None else counted(facts.columns, "column")
-        items.append(("Rows", f"{facts.rows:,}", wide))
-    return Part("cards", items)
-
-
 def _metrics(facts: RunFacts) -> Table:
     """The metrics that the configuration asked for, with their scale."""
     known, rows = all_metrics(), []
@@ -308,8 +314,11 @@ def _costs(facts: RunFacts) -> Table:
     return Table(("cost", "what", "value"), costs, "What the run took; not a release")
 
 
-def _privacy(facts: RunFacts) -> Iterator[str | Table | Figure]:
+def _privacy(facts: RunFacts) -> Iterator[Piece]:
     ledger = facts.ledger
+    yield odds(facts)
+    if ledger["private"]:
+        yield f"{ledger['adjacency'].capitalize()}."
     yield (
         f"Spent: rho = {ledger['rho']:.6g}, which is epsilon = {ledger['epsilon']:.6g} at "
         f"delta = {ledger['delta']:g} (budget: epsilon = {ledger['budget']['epsilon']:g})."
@@ -317,9 +326,12 @@ def _privacy(facts: RunFacts) -> Iterator[str | Table | Figure]:
     yield who_faces_what(facts)
     releases, whole = ledger["releases"], max(float(ledger["rho"]), 1e-300)
     if releases:
-        unspent = 1 - ledger["spent"] / ledger["capacity"] if ledger["capacity"] > 0 else 0.0
+        unspent = max(0.0, 1 - ledger["spent"] / ledger["capacity"]) if ledger["capacity"] > 0 else 0.0
         paid = of_one_client(releases)
-        yield budget(spending(paid, whole, max(unspent, 0.0)), unspent)
+        shares: dict[str, float] = {}
+        for _, name, share in spending(paid, whole, unspent):
+            shares[name] = shares.get(name, 0.0) + share
+        yield Bars("The privacy budget, by what it bought", [*shares.items(), ("not spent", unspent)])
         if len(paid) < len(releases):
             yield "Shown is what a row pays whose client paid most; others took part in other rounds."
     statement = [(key.replace("_", " "), value) for key, value in (ledger["statement"] or {}).items()]
@@ -371,7 +383,25 @@ _BY_ROUND = {
 }
 
 
-def _rounds(facts: RunFacts) -> Iterator[str | Table | Figure]:
+def _made(facts: RunFacts) -> Iterator[Piece]:
+    if facts.edges is not None and not facts.edges:
+        yield "The model joins no columns: it draws each one independently of the others."
+    elif facts.edges:
+        joined = {name for edge in facts.edges for name in edge[:2]}
+        alone = [name for name in facts.domain if name not in joined]
+        yield f"The model describes {counted(len(facts.edges), 'pair')} of columns together." + (
+            f" Without a link, drawn independently: {few(alone)}." if alone else ""
+        )
+        rows = [[a, b, f"{v:.2f}"] for a, b, v in sorted(facts.edges, key=lambda edge: -edge[2])]
+        caption = "Pairs of the model, the strongest first"
+        yield Table(("column", "column ", "association in the model"), rows, caption, folded="The pairs of the model")
+    yield from _rounds(facts)
+    if not facts.public and (costs := _costs(facts)).rows:
+        yield costs
+    yield Folded("Configuration", (Part("verbatim", facts.config),))
+
+
+def _rounds(facts: RunFacts) -> Iterator[Piece]:
     lines, constant, rounds = {}, [], [r for r in facts.rounds if r["round"] > 0]
     for key, title in _BY_ROUND.items():
         values = [(r["round"], float(r[key])) for r in rounds if r.get(key) is not None]
@@ -384,12 +414,13 @@ def _rounds(facts: RunFacts) -> Iterator[str | Table | Figure]:
             when = "every round" if len(values) == len(rounds) else f"round {', '.join(str(t) for t, _ in values)}"
             constant.append(f"{title}: {values[0][1]:.4g} in {when}")
     if lines:
-        yield by_round(lines)
+        yield Lines(lines)
     if constant:
         yield "; ".join(constant).capitalize() + "."
     measured = any("seconds" in record for record in facts.rounds)
     head = ["round", "cohort", "dropped", "selected", *(["kB up", "kB down", "seconds"] if measured else [])]
-    yield Table(head, [_round(record, measured) for record in facts.rounds], "Round by round")
+    rows = [_round(record, measured) for record in facts.rounds]
+    yield Table(head, rows, "Round by round", folded=f"Round by round ({len(rounds)})")
 
 
 def _round(record: Mapping[str, Any], measured: bool) -> Sequence[str]:

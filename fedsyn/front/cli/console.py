@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -24,6 +24,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -32,6 +33,9 @@ from rich.table import Table
 
 from fedsyn.errors import ConfigError
 from fedsyn.output import console, say
+
+if TYPE_CHECKING:
+    from fedsyn.evaluation.verdict import Verdict
 
 out_console = console()
 err_console = console(error=True)
@@ -101,6 +105,11 @@ class _Rounds:
         self._at = f"round {record.round}{selected}"
         self._show(self._at, completed=record.round)
 
+    def stage(self, what: str) -> None:
+        """Shows what is done besides rounds."""
+        self._at = what
+        self._show(what)
+
     def called(self, run: str) -> None:
         """Prints the run's name, which operator, holders and parties share."""
         err_console.print(f"run {run}: {self._title}", markup=False, highlight=False, soft_wrap=True)
@@ -137,6 +146,21 @@ def _bar(title: str, total: int | None, *more: ProgressColumn) -> Iterator[Updat
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, *more, console=err_console, transient=True) as bar:
         yield partial(bar.update, bar.add_task(escape(title), total=total))
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Shows on a terminal what is being done, and since when.
+
+    It yields a callback that takes what is done next.
+    """
+    if not err_console.is_terminal:
+        yield lambda following: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=err_console, transient=True) as shown:
+        task = shown.add_task(escape(what), total=None)
+        yield lambda following: shown.update(task, description=escape(following))
 
 
 @contextmanager
@@ -200,6 +224,51 @@ def print_table(head: Iterable[str], rows: Iterable[Sequence[str]], **looks: Any
     for row in rows:
         table.add_row(*row)
     out_console.print(table, highlight=False)
+
+
+HEAD = 17  # letters of what a line is about, with blanks
+_MOST_LINES = 5  # of a verdict, with a line for the page one more
+_SHORTEST = 40  # columns of a terminal's text
+_LONGEST_NAME = 40  # letters of a pair of columns
+
+
+def say_line(what: str, text: str, style: str | None = None, *, most: int = 0) -> int:
+    """Prints `what: text`, and returns the number of lines.
+
+    A sentence goes on below itself. A path or a command stays whole.
+
+    Args:
+        what: the line is about.
+        text: of the line.
+        style: of rich.
+        most: lines that the text may take; 0: as many as it needs.
+    """
+    head, whole = f"{f'{what}:':<{HEAD}}", what in ("synthetic table", "ledger", "page", "more rows")
+    width = max(_SHORTEST, min(out_console.width, 100) - HEAD)
+    lines = [text] if whole else textwrap.wrap(text, width, max_lines=most or None, placeholder=" …")
+    for number, line in enumerate(lines):
+        start = head if number == 0 else " " * HEAD
+        out_console.print(f"{start}{line}", soft_wrap=True, highlight=False, markup=False, style=style)
+    return len(lines)
+
+
+def say_verdict(verdict: Verdict) -> None:
+    """Prints a verdict in at most five lines of 80 columns.
+
+    What the table is good for, what not, what is not known, and what to do next.
+    """
+    uses = {"good for": verdict.good(), "not good for": verdict.bad(), "not known": verdict.unknown()}
+    lost = next((one.name for one in verdict.foremost if one.state == "lost"), "")
+    texts = {}
+    for what, some in uses.items():
+        counts = [f" ({use.kept} of {use.of})" if use.of and use.name != "regression" else "" for use in some]
+        texts[what] = ", ".join(f"{use.name}{count}" for use, count in zip(some, counts, strict=True))
+    if lost:
+        texts["not good for"] += f"; {lost if len(lost) <= _LONGEST_NAME else f'{lost[: _LONGEST_NAME - 1]}…'} is lost"
+    said = [(what, text) for what, text in {**texts, "next": verdict.next}.items() if text]
+    left = _MOST_LINES
+    for after, (what, text) in zip(reversed(range(len(said))), said, strict=True):
+        left -= say_line(what, text, most=left - after)  # each of those that follow has a line
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from fedsyn.front.cli.console import (
     ForceOption,
     JsonOption,
     SetOption,
-    err_console,
     may_write,
+    working,
     wrapped,
     writing,
 )
@@ -64,12 +64,11 @@ def plan(
 
     if out is not None:
         may_write(out, force)
-    # Shown on a terminal alone.
-    with installed_only(), err_console.status("rehearsing") as status:
+    with installed_only(), working("rehearsing") as following:
         loaded = load_config(config, set_ or ())
 
         def advance(done: int, of: int) -> None:
-            status.update(f"rehearsed {done} of {of}")
+            following(f"rehearsed {done} of {of}")
 
         plan = planned(loaded, rows, epsilons=epsilon or (), like=like, public=public, advance=advance)
     if out is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import textwrap
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,9 +20,11 @@ from fedsyn.front.cli.console import (
     ForceOption,
     JsonOption,
     SetOption,
-    err_console,
     out_console,
     round_progress,
+    say_line,
+    say_verdict,
+    working,
 )
 from fedsyn.output import counted, say
 
@@ -66,9 +67,10 @@ def demo(
     It uses secure sums, and makes a synthetic table that may be released.
     """
     from fedsyn.loading import load_config
+    from fedsyn.runs.directory import page_file
 
     folder = carry_out(load_config(_shipped("demo.yaml")), out, force)
-    page = (folder / "report.html").resolve()
+    page = (page_file(folder) or folder).resolve()
     if open_ and not webbrowser.open(page.as_uri()):
         say(f"no browser was found; open {page}", error=True)
 
@@ -121,7 +123,7 @@ def partition(config: ConfigArgument, set_: SetOption = None) -> None:
     from fedsyn.loading import load_config
     from fedsyn.registry import installed_only
 
-    with installed_only(), err_console.status("partitioning"):  # shown on a terminal alone
+    with installed_only(), working("partitioning"):
         loaded = load_config(config, set_ or ())
         facts = _described(loaded)
     table = Table(
@@ -187,60 +189,56 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.evaluation.predicted import PredictedQuality
     from fedsyn.evaluation.real.metrics import is_quality
     from fedsyn.evaluation.record import PREDICTED_FILE, sentence
-    from fedsyn.privacy.unit import not_persons, promised
+    from fedsyn.evaluation.report.evaluations import figure_of, verdict_of
+    from fedsyn.privacy.unit import promised, protects
     from fedsyn.protocol.record import RoundRecord
-    from fedsyn.runs.directory import read_facts, read_rounds, synthetic_file
+    from fedsyn.runs.directory import PAGE_FILE, page_file, read_facts, read_rounds, synthetic_file
     from fedsyn.runs.report import holders_of, load_evaluations, run_alarms
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import person_columns
     from fedsyn.table.schema.vocabulary import ONE_ROW_EACH
 
     ledger = read_facts(folder / "ledger.json")
-    _say("synthetic table", str(synthetic_file(folder)))
-    epsilon, unit = promised(ledger)
+    say_line("synthetic table", str(synthetic_file(folder)))
     if ledger["private"]:
-        persons = f"; {words}" if (words := not_persons(ledger)) else ""
-        _say("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, for {unit}{persons}")
-        for name in person_columns(Schema.load(folder / "schema.yaml")) if persons else ():
-            _say("persons", f"'{name}' says which person a row is of; {ONE_ROW_EACH}", "yellow")
+        epsilon, _ = promised(ledger)
+        say_line("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, {protects(ledger)}")
+        for name in person_columns(Schema.load(folder / "schema.yaml")) if ledger.get("persons") else ():
+            say_line("persons", f"'{name}' says which person a row is of; {ONE_ROW_EACH}", "yellow")
     else:
         reasons = "; ".join(ledger["not_private_because"])
-        _say("privacy", f"do not release this table ({reasons})", "yellow")
+        say_line("privacy", f"do not release this table ({reasons})", "yellow")
     if holders_of(config, ledger) < config.federation.clients:
         name, clients = config.mechanism.name, config.federation.clients
-        _say("holders", f"'{name}' needs one holder: it took the rows of all {clients:,} clients for one's", "yellow")
+        say_line(
+            "holders", f"'{name}' needs one holder: it took the rows of all {clients:,} clients for one's", "yellow"
+        )
     for title, text in run_alarms(folder, config):
-        _say("warning", f"{title} {text}", "yellow")
-    wanted = (PREDICTED_FILE, "report.html")
-    if absent := [name for name in wanted if not (folder / name).is_file()]:
-        _say("unfinished", f"{', '.join(absent)}: `fedsyn report {folder}` makes it, and costs nothing", "yellow")
-    for evaluation in load_evaluations(folder):
+        say_line("warning", f"{title} {text}", "yellow")
+    page, found = page_file(folder), load_evaluations(folder)
+    absent = [PREDICTED_FILE] * (not (folder / PREDICTED_FILE).is_file()) + ["the page"] * (page is None)
+    if absent:
+        say_line("unfinished", f"{', '.join(absent)}: `fedsyn report {folder}` makes it, and costs nothing", "yellow")
+    for evaluation in found:
         for clause in evaluation.seen_unlisted() if isinstance(evaluation, PredictedQuality) else ():
-            _say("not listed", sentence(clause), "yellow")
-        where = "May be published." if evaluation.PUBLIC else "Read from real rows, not for publication."
-        _say(evaluation.LABEL, f"{sentence(evaluation.sentence())} {where}")
+            say_line("not listed", sentence(clause), "yellow")
+    if (verdict := next(filter(None, map(verdict_of, found)), None)) is not None:
+        say_verdict(verdict)
+    for evaluation in found:
+        if figure := figure_of(evaluation):
+            say_line(evaluation.LABEL, figure.removeprefix(f"{evaluation.LABEL} "))
     measured = [f"{name} {value:.4g}" for name, value in metrics.items() if is_quality(name)]
     if measured:
-        _say("metrics", f"{', '.join(measured)} (of real rows: not for publication)")
+        say_line("metrics", f"{', '.join(measured)} (of real rows: not for publication)")
     if config.data.test_fraction:
-        _say("held out", f"{config.data.test_fraction:.4g} of the rows, for evaluation: they are not in the table")
+        say_line("held out", f"{config.data.test_fraction:.4g} of the rows, for evaluation: they are not in the table")
     for line in read_rounds(folder, measured=False)[:1]:
         for missing in RoundRecord.read(line).not_joined:
-            _say("not joined", str(missing), "yellow")
+            say_line("not joined", str(missing), "yellow")
     if metrics.get("dropped"):
-        _say("dropped", f"{metrics['dropped']:g} replies could not be used: see rounds.jsonl", "yellow")
-    _say("ledger", str(folder / "ledger.json"))
-    _say("page", str(folder / "report.html"))
-    _say("more rows", f"fedsyn sample {shlex.quote(str(folder))} --rows 1000 --out more.csv")
-
-
-def _say(what: str, text: str, style: str | None = None) -> None:
-    """Prints a line `what: text`.
-
-    A sentence goes on below itself. A path or a command stays whole.
-    """
-    head, whole = f"{what + ':':<17}", what in ("synthetic table", "ledger", "page", "more rows")
-    lines = [text] if whole else textwrap.wrap(text, max(40, min(out_console.width, 100) - len(head)))
-    for number, line in enumerate(lines):
-        start = head if number == 0 else " " * len(head)
-        out_console.print(f"{start}{line}", soft_wrap=True, highlight=False, markup=False, style=style)
+        say_line("dropped", f"{metrics['dropped']:g} replies could not be used: see rounds.jsonl", "yellow")
+    say_line("ledger", str(folder / "ledger.json"))
+    if page is not None:
+        whose = "beside real rows, not for publication" if page.name == PAGE_FILE else "may be published"
+        say_line("page", f"{page} ({whose})")
+    say_line("more rows", f"fedsyn sample {shlex.quote(str(folder))} --rows 1000 --out more.csv")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from fedsyn.errors import ConfigError, DataError
-from fedsyn.front.cli.console import ForceOption, err_console, may_write, out_console, wrapped, writing
+from fedsyn.front.cli.console import ForceOption, err_console, may_write, out_console, working, wrapped, writing
 from fedsyn.output import counted, plain, say
 
 if TYPE_CHECKING:
@@ -165,10 +165,12 @@ def drafted(
     from fedsyn.table.schema.drafting import drafted as draft_of
     from fedsyn.table.schema.holdings import holdings_of, unlike
 
-    cells, parts = _together(files, options, common)
-    how: dict[str, Any] = {"decimal": options.get("decimal"), "text": cells.text, "notes": cells.said}
-    draft = draft_of(Schema, cells.frame, bins, label, keep, where=files[0], **how)
-    return cells, draft.hinted(unlike(holdings_of(draft.schema, parts)))
+    with working(f"reading {', '.join(files[:3])}") as following:
+        cells, parts = _together(files, options, common)
+        how: dict[str, Any] = {"decimal": options.get("decimal"), "text": cells.text, "notes": cells.said}
+        following(f"drafting a schema of {len(cells.frame):,} rows")
+        draft = draft_of(Schema, cells.frame, bins, label, keep, where=files[0], **how)
+        return cells, draft.hinted(unlike(holdings_of(draft.schema, parts)))
 
 
 def _together(files: Sequence[str], options: dict[str, Any], common: bool) -> tuple[Cells, dict[str, pd.DataFrame]]:
@@ -382,16 +384,18 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
 
     if not data:
         return None
-    frames = {file: source_cells(file, options, list(schema.columns), list(schema.aside)).frame for file in data}
-    columns = {file: list(map(str, frame.columns)) for file, frame in frames.items()}
-    require_renamed(columns, options.get("rename", {}))
-    require_schema_columns(columns, schema)
-    known = {
-        file: frame[[name for name in schema.every_column if name in frame.columns]] for file, frame in frames.items()
-    }
-    rows = pd.concat(known.values(), ignore_index=True)
-    holdings = holdings_of(schema, known if len(known) > 1 else {"": rows})
-    return Seen(rows, findings(schema, rows, few), holdings)
+    with working(f"reading {', '.join(data[:3])}"):
+        frames = {file: source_cells(file, options, list(schema.columns), list(schema.aside)).frame for file in data}
+        columns = {file: list(map(str, frame.columns)) for file, frame in frames.items()}
+        require_renamed(columns, options.get("rename", {}))
+        require_schema_columns(columns, schema)
+        known = {
+            file: frame[[name for name in schema.every_column if name in frame.columns]]
+            for file, frame in frames.items()
+        }
+        rows = pd.concat(known.values(), ignore_index=True)
+        holdings = holdings_of(schema, known if len(known) > 1 else {"": rows})
+        return Seen(rows, findings(schema, rows, few), holdings)
 
 
 def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:

@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fedsyn.front.cli.console import JsonOption, cell_progress, out_console, writing
+from fedsyn.front.cli.console import JsonOption, cell_progress, out_console, working, writing
 from fedsyn.output import plain, say
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def report(
     from fedsyn.runs.directory import not_for_publication
     from fedsyn.sweep.report import report_folder
 
-    with writing(folder):
+    with writing(folder), working("writing the page"):
         paths = report_folder(folder, real=real, data=data or ())
     for path in paths:
         say(str(path))

@@ -20,6 +20,9 @@ from fedsyn.front.cli.console import (
     err_console,
     may_write,
     out_console,
+    say_line,
+    say_verdict,
+    working,
     writing,
 )
 from fedsyn.output import counted, is_terminal, no_more_output, say, table_stream
@@ -88,7 +91,8 @@ def sample(
         _to_standard_output(schema, model, wanted, Randomness(seed), layout)
     else:
         # Made beside its place, so that a file is there whole or not at all.
-        with writing(out), tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        drawing = working(f"drawing {wanted:,} rows")
+        with writing(out), drawing, tempfile.TemporaryDirectory(dir=out.parent) as folder:
             staging = Path(folder) / f"rows{out.suffix.lower()}"
             write_synthetic(staging, schema, model, wanted, Randomness(seed), keep=False, layout=layout)
             staging.replace(out)
@@ -168,9 +172,12 @@ def evaluate(
     schema = beside if schema is None and beside.is_file() else schema
     known = None if schema is None else Schema.load(schema).adjusted(None, label)
     rng, reading = np.random.default_rng(0), None if known is None else reading_of(table, known)
-    rows = raw_rows(table, reading, None if known is None else known.order, most=MOST_ROWS, rng=rng)
-    real_rows = raw_rows(real, None, list(rows.columns), most=MOST_ROWS, rng=rng)
-    comparison = compare_tables(real_rows, rows, label=label, schema=known, regressions=regression or (), rng=rng)
+    with working(f"reading {table}") as following:
+        rows = raw_rows(table, reading, None if known is None else known.order, most=MOST_ROWS, rng=rng)
+        following(f"reading {real}")
+        real_rows = raw_rows(real, None, list(rows.columns), most=MOST_ROWS, rng=rng)
+        following("comparing")
+        comparison = compare_tables(real_rows, rows, label=label, schema=known, regressions=regression or (), rng=rng)
     if out is not None:
         from fedsyn.evaluation.report.evaluations import evaluation_page
 
@@ -179,9 +186,11 @@ def evaluate(
     if as_json:
         say(json.dumps(comparison.to_dict(), indent=1))
     else:
+        say_verdict(comparison.verdict())
         _show(comparison)
-        if out is not None:
-            say(f"page: {out}")
+        say_line(
+            "page", "--out PAGE.html writes one" if out is None else f"{out} (beside real rows, not for publication)"
+        )
 
 
 def _several(
@@ -199,7 +208,8 @@ def _several(
         raise ConfigError(f"{out} is something else than a folder of tables; choose another name")
     release = read_release(source)
     conditions = read_conditions(release.schema, where)
-    with writing(out), tempfile.TemporaryDirectory(dir=out.absolute().parent) as folder:
+    drawing = working(f"drawing {count} tables")
+    with writing(out), drawing, tempfile.TemporaryDirectory(dir=out.absolute().parent) as folder:
         staging = Path(folder) / "tables"
         staging.mkdir()
         size = write_tables(staging, release, count, rows, conditions, seed)
@@ -232,26 +242,24 @@ def _to_standard_output(
 
 
 def _show(evaluation: Evaluation) -> None:
-    """Prints an evaluation: its sentence and its tables.
-
-    Only the first rows of a long table are printed.
-    """
+    """Prints an evaluation's tables, of a long one the first rows."""
     from rich.table import Table as Shown
 
-    from fedsyn.evaluation.record import sentence
-    from fedsyn.evaluation.report.evaluations import sections
+    from fedsyn.evaluation.report.evaluations import not_looked_at, sections
     from fedsyn.evaluation.report.tables import Table
 
-    out_console.print(sentence(evaluation.sentence()), highlight=False)
     pieces = [piece for section in sections(evaluation) for piece in section.pieces]
     for table in (piece for piece in pieces if isinstance(piece, Table) and not piece.folded):
         left = len(table.rows) - _SHOWN_ROWS
         more = f"and {counted(left, 'row')} more; --out writes all" if left > 0 else None
-        shown = Shown(title=table.caption, title_justify="left", caption=more, caption_justify="left")
+        out_console.print(table.caption, highlight=False)
+        shown = Shown(caption=more, caption_justify="left")
         for right, name in list(zip(table.numeric, table.head, strict=True))[: table.narrow]:
             shown.add_column(name, justify="right" if right else "left")
         for row in table.rows[:_SHOWN_ROWS]:
             shown.add_row(*row[: table.narrow])
         out_console.print(shown)
+    for sentence in not_looked_at(evaluation):
+        out_console.print(f"Not looked at. {sentence}", highlight=False)
     if not evaluation.PUBLIC:
         out_console.print("Computed from real rows without noise: not for publication.", highlight=False)

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +14,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 import fedsyn
+from support.browser import CHROMIUM, browser
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
@@ -99,6 +101,28 @@ def test_the_site_fetches_nothing(site: Path) -> None:
         fetched = re.findall(r"<(?:script|img|iframe|source)[^>]+src=\"?(https?:[^\s\">]+)", text)
         fetched += re.findall(r"<link[^>]+rel=\"?(?:stylesheet|preconnect|icon)[^>]+href=\"?(https?:[^\s\">]+)", text)
         assert not fetched, f"{page.name}: {fetched[0]}"
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", ["index.html", "reference/api.html"])
+def test_a_site_that_is_opened_from_a_folder_can_be_searched(site: Path, page: str) -> None:
+    """On a desktop, in the light and in the dark, without a server."""
+    if CHROMIUM is None:
+        pytest.skip("NOBODY LOOKED AT THE SITE: no chromium is installed (apt-get install chromium)")
+    field, found = ".md-search__input", "document.querySelectorAll('.md-search-result__item').length"
+    with browser() as tab:
+        for dark in (False, True):
+            tab.open(site / page, 1300, dark=dark)
+            assert tab.value(f"document.querySelector('{field}').getBoundingClientRect().width") > 150
+            assert all(address.startswith(("file:", "data:", "blob:", "about:")) for address in tab.requests)
+        tab.value(f"document.querySelector('{field}').focus()")
+        for letter in "epsilon":
+            tab.press(letter, ord(letter.upper()), letter)
+        until = time.monotonic() + 60
+        while not tab.value(found) and time.monotonic() < until:
+            time.sleep(0.2)
+        assert tab.value(found) > 3
 
 
 @pytest.mark.slow

@@ -294,6 +294,6 @@ def test_a_run_says_who_faces_what_in_every_file_that_people_read(holders: int, 
     assert sums and all(release["shares"]["honest"] == holders - 1 for release in sums)
     sentence = f"Up to 1 of the {holders} holders may pool what it knows with the server"
     report_folder(tmp_path, real=False)
-    for name in ("report.html", "README.md"):
+    for name in ("report_public.html", "README.md"):
         (found,) = tmp_path.rglob(name)
         assert sentence in found.read_text(encoding="utf-8"), name

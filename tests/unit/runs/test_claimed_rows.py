@@ -93,7 +93,7 @@ def test_the_model_a_table_and_a_sentence_are_written(
     assert len((out / "synthetic.csv").read_text(encoding="utf-8").splitlines()) == 51
     (sentence,) = [record.message for record in caplog.records if "released row counts" in record.message]
     assert "a table of 50 rows is written; synthesis.rows, or fedsyn sample" in sentence
-    assert "a synthetic table of 50 rows" in (out / "README.md").read_text(encoding="utf-8")
+    assert "50 rows and 3 columns, made by" in (out / "README.md").read_text(encoding="utf-8")
     # The folder says what it holds, also when it is run or reported again.
     assert yamlio.read_mapping(out / "config.yaml")["synthesis"]["rows"] == 50
 

@@ -177,7 +177,7 @@ def test_a_run_that_was_stopped_says_so_and_how_to_go_on(
 
 def finished(out: Path) -> None:
     """What a ServerApp leaves that went on alone to the end: its files, and no journal."""
-    for name, text in {"metrics.json": '{"format": 1, "epsilon": 0.5}', "report.html": "the page"}.items():
+    for name, text in {"metrics.json": '{"format": 1, "epsilon": 0.5}', "report_public.html": "the page"}.items():
         (out / name).write_text(text, encoding="utf-8")
 
 
@@ -221,7 +221,7 @@ def test_a_server_app_that_is_to_resume_what_is_whole_sends_it_back(tmp_path: Pa
     )
     grid = SimpleNamespace(get_node_ids=lambda: [1, 2, 3])
     server(grid, SimpleNamespace(run_config=facts, run_id=1))  # type: ignore[arg-type]
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == "the page"
+    assert (tmp_path / "report_public.html").read_text(encoding="utf-8") == "the page"
     record_error(tmp_path, RunError("lost"))
     with pytest.raises(ConfigError, match="no journal"):
         server(grid, SimpleNamespace(run_config=facts, run_id=1))  # type: ignore[arg-type]

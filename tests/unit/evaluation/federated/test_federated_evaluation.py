@@ -517,4 +517,4 @@ def test_a_run_says_how_good_its_table_is(tmp_path: Path) -> None:
     assert facts["holders"] == 3 and facts["confidence"] == 0.95
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text(encoding="utf-8"))
     assert ledger["releases"][-1]["name"] == "evaluate" and ledger["epsilon"] <= 5.0
-    assert "column_score" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "column_score" in (tmp_path / "out" / "report_public.html").read_text(encoding="utf-8")

@@ -92,7 +92,7 @@ def test_a_deployment_says_who_is_not_in_its_table(
     show_result(folder, config, {})
     assert "not joined: lake (offline: it was away)" in " ".join(capsys.readouterr().out.split())
     write_run_page(folder, config=config, public=True, draw=False)
-    for name in ("report.html", "README.md"):
+    for name in ("report_public.html", "README.md"):
         said = (folder / name).read_text(encoding="utf-8")
         assert f"the rows of {clients - 1} of {clients} holders" in said, name
 
@@ -104,7 +104,7 @@ def test_a_mechanism_of_one_holder_says_whose_rows_it_took(call: Fedsyn, here: P
     assert result.code == 0, result
     assert "'mst' needs one holder: it took the rows of all 3 clients for one's" in " ".join(result.out.split())
     readme = Path("out", "README.md").read_text(encoding="utf-8")
-    assert f"and {len(pd.read_csv('out/synthetic.csv').columns)} columns." in readme
+    assert f"and {len(pd.read_csv('out/synthetic.csv').columns)} columns, made by mst" in readme
     assert "from the rows of one holder" in readme
     result = call("run", here / "run.yaml", "--out", "public", "--set", "privacy.client_sizes=public")
     promised = json.loads(Path("public", "ledger.json").read_text(encoding="utf-8"))["epsilon_replace_one"]
@@ -116,10 +116,12 @@ def test_a_run_says_what_an_analyst_asks(call: Fedsyn, here: Path) -> None:
     assert result.code == 0, result
     assert all(len(line) <= 80 for line in result.out.splitlines())
     told = dict(line.split(":", 1) for line in re.sub(r"\n {17}", " ", result.out).splitlines())
-    assert told["synthetic table"].strip() == "out/synthetic.csv" and told["page"].strip() == "out/report.html"
-    assert "may be released: epsilon 3 at delta 1e-05, for one row, added or removed" in told["privacy"]
-    assert "Predicted workload error" in told["predicted"] and "May be published." in told["predicted"]
-    assert "ood for " in told["compared"] and "workload_error" in told["metrics"]
+    assert told["synthetic table"].strip() == "out/synthetic.csv"
+    assert told["page"].strip() == "out/report.html (beside real rows, not for publication)"
+    assert told["privacy"].strip() == "may be released: epsilon 3 at delta 1e-05, for one row"
+    assert told["predicted"].strip().startswith("workload error 0.") and "workload_error" in told["metrics"]
+    uses = " ".join(told.get(what, "") for what in ("good for", "not good for", "not known"))
+    assert all(use in uses for use in ("counts of single columns", "tables of two columns", "regression", "training"))
     assert "held out" not in told
     assert call(*told["more rows"].strip().removeprefix("fedsyn ").split()).code == 0
     assert len(pd.read_csv("more.csv")) == 1000
@@ -210,7 +212,8 @@ def test_a_table_is_compared_with_real_rows(call: Fedsyn, here: Path) -> None:
     assert result.code == 0 and result.err == ""
     assert all(len(line) <= 80 for line in result.out.splitlines())
     assert "not for publication" in result.out and "age × cost" in result.out
-    assert "Not for publication" in Path("page.html").read_text(encoding="utf-8")
+    assert "not for publication</title>" in Path("page.html").read_text(encoding="utf-8")
+    assert "page:            page.html (beside real rows, not for publication)" in result.out
     arguments = [
         "evaluate",
         here / "one" / "synthetic.csv",

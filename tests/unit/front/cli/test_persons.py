@@ -57,11 +57,11 @@ def test_from_init_to_the_page_one_row_is_never_the_last_word(call: Fedsyn, tmp_
     result = call("run", "run.yaml", "--out", "out")
     assert result.code == 0 and f"'nhs_no': {asked}" in flat(result.err), result
     out = flat(result.out)
-    assert f"for one row, added or removed, at one client; {NOT_ONE}" in out
+    assert f"may be released: epsilon 1 at delta 1e-06, for one row, {NOT_ONE}" in out
     assert "persons: 'nhs_no' says which person a row is of; to protect persons, make one row of each" in out
     assert out.count("for one row") == out.count(NOT_ONE) == 1
     assert call("report", "out", "--no-real").code == 0
-    for name in ("README.md", "report.html"):
+    for name in ("README.md", "report_public.html"):
         public = Path("out", name).read_text(encoding="utf-8")
         assert f", {NOT_ONE}." in public, name
     for file in Path("out").iterdir():  # counts of people are the holder's alone

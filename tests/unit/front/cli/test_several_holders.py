@@ -58,7 +58,14 @@ def test_words_and_scales_that_holders_do_not_share_are_named_before_a_run(call:
     result = call("run", "run.yaml", "--out", "out", "--set", "aggregation={protocol: plain, noise: local}")
     assert result.code == 0 and f"sex: {WORDS}" in flat(result.err) and f"weight: {SCALE}" in flat(result.err), result
     assert call("report", "out", "--no-real").code == 0
-    for name in ("README.md", "report.html", "ledger.json", "rounds.jsonl", "schema.yaml", "predicted_quality.json"):
+    for name in (
+        "README.md",
+        "report_public.html",
+        "ledger.json",
+        "rounds.jsonl",
+        "schema.yaml",
+        "predicted_quality.json",
+    ):
         text = Path("out", name).read_text(encoding="utf-8")
         assert "in common" not in text and "2.2 times" not in text, name
 

@@ -560,7 +560,7 @@ def test_a_run_writes_parquet_where_it_is_asked_to(tmp_path):
     two = schema.encode(read_table(tmp_path / "parquet" / "synthetic.parquet", schema))
     np.testing.assert_array_equal(one, two)
     report_folder(tmp_path / "parquet")
-    assert ">Values of the columns</h2>" in (tmp_path / "parquet" / "report.html").read_text(encoding="utf-8")
+    assert ">All columns</strong>" in (tmp_path / "parquet" / "report.html").read_text(encoding="utf-8")
     assert "synthetic.parquet" in RESULTS, "a second run would leave the table of the first"
 
 
