@@ -219,7 +219,7 @@ class Verdict:
 
     @property
     def _first(self) -> tuple[Judged, ...]:
-        """What is said first where it is lost."""
+        """Columns, links and rows whose loss is said first."""
         return *self.foremost, *self.questions, *self.rows
 
     @property

@@ -318,7 +318,9 @@ def _of_the_whole(
     label: str | None,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Returns what became of the table as a whole; a text of what could not be computed: what it would need.
+    """Returns scores of the table as a whole.
+
+    A score that could not be computed is a text, which says what it would need.
 
     Args:
         columns, pairs: all scores.

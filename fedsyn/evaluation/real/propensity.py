@@ -1,4 +1,6 @@
-"""Propensity score of a whole table: whether a model tells its rows from real ones.
+"""Propensity score of a whole table.
+
+It says how well a model tells synthetic rows from real ones.
 
 synthpop's pMSE (Snoke, Raab, Nowok, Dibben & Slavkovic 2018, "General and specific utility measures for synthetic
 data", section 3): the mean squared distance from c of the scores that a classifier gives to pooled real and synthetic
@@ -53,7 +55,10 @@ class Propensity:
 
     @property
     def beyond_chance(self) -> bool:
-        """Returns whether the share is more than a guess has in one table of 700 (three standard errors)."""
+        """Returns whether rows are told apart beyond chance.
+
+        A guess passes three standard errors in one table of 700.
+        """
         return self.told > 0.5 + 1.5 / math.sqrt(self.rows)
 
     def words(self) -> str:
@@ -63,7 +68,7 @@ class Propensity:
 
 
 def propensity(real: Codes, synthetic: Codes, rng: np.random.Generator) -> Propensity | str:
-    """Scores a table by how well its rows can be told from real ones.
+    """Scores a table by how well real rows can be told apart.
 
     As many rows of either table are read. Returns a text where something is missing.
 

@@ -72,9 +72,9 @@ class Coefficient:
 
     @property
     def overlap(self) -> float:
-        """Mean of the shares that the two intervals have in common, below 0 where they lie apart.
+        """Mean share that the two intervals have in common.
 
-        1 is the same interval.
+        1 is the same interval; below 0 they lie apart.
         """
         (low, high), (low_, high_) = self.interval(True), self.interval(False)
         common = min(high, high_) - max(low, low_)
@@ -86,16 +86,21 @@ class Coefficient:
         return (self.synthetic - self.real) / self.real_error
 
     def moved(self, among: int) -> bool:
-        """Returns whether the tables differ beyond chance, one false alarm in 20 regressions of `among` terms."""
+        """Returns whether the tables differ beyond chance.
+
+        One of 20 regressions of `among` terms has a false alarm.
+        """
         error = math.hypot(self.real_error, self.synthetic_error)
         return abs(self.synthetic - self.real) > _beyond(among) * error
 
     def told(self, among: int) -> bool:
-        """Returns whether a table as good as fresh rows would tell the whole coefficient from a half of it."""
+        """Returns whether fresh rows would tell a coefficient from its half."""
         return 0.5 * abs(self.real) > _beyond(among) * math.sqrt(2.0) * self.real_error
 
     def losses(self, among: int) -> list[tuple[str, float, str]]:
-        """Returns what became of it, as `verdict.judged` reads it; empty where real rows leave it open.
+        """Returns losses as `verdict.judged` reads them.
+
+        They are empty where real rows leave the coefficient open.
 
         A difference beyond chance counts as the share of the larger coefficient that the smaller one is, if real rows
         show the coefficient or the synthetic one is no weak link. An interval counts that is too wide to tell what the
@@ -144,7 +149,7 @@ class RegressionScore:
         return judged(self.formula, losses) if losses else None
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Returns each term with both estimates, their intervals, and the overlap of these, as people write them."""
+        """Returns each term with both estimates, intervals and their overlap."""
         return [
             (one.name, *(_with_interval(*both) for both in one.both()), f"{one.overlap:.0%}", f"{one.difference:+.1f}")
             for one in self.coefficients
@@ -167,9 +172,9 @@ class RegressionScore:
 def regressions(
     named: Sequence[str], real: pd.DataFrame, synthetic: pd.DataFrame, label: str | None, strongest: Sequence[str]
 ) -> tuple[RegressionScore, ...] | str:
-    """Estimates regressions in both tables: those that somebody named, else that of the label.
+    """Estimates regressions in both tables.
 
-    Returns a text where nobody named one and the label has none.
+    They are those that somebody named, else that of the label. Returns a text where nobody named one and the label has none.
 
     Args:
         named: formulas such as `sbp ~ age + arm`, as `fedsyn.analyse` reads them.
@@ -218,7 +223,10 @@ def _score(formula: str, real: pd.DataFrame, synthetic: pd.DataFrame, named: boo
 
 
 def _read(formula: str, real: pd.DataFrame, synthetic: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Returns both tables with the columns of a formula as numbers or as words, as the real rows have them."""
+    """Returns both tables with a formula's columns as the real rows have them.
+
+    A column has numbers or words.
+    """
     typed: tuple[dict[str, Any], dict[str, Any]] = {}, {}
     for name in columns_in(formula, list(real.columns))[0]:
         notation = Notation.of(real[name])
@@ -282,5 +290,8 @@ def _quoted(name: str) -> str:
 
 
 def _beyond(among: int) -> float:
-    """Returns how many standard errors chance moves one of so many coefficients in 19 of 20 regressions."""
+    """Returns standard errors that chance stays within.
+
+    In 19 of 20 regressions it moves none of the `among` coefficients by more.
+    """
     return float(norm.isf(0.5 * CHANCE / among))

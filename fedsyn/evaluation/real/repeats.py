@@ -1,4 +1,4 @@
-"""Rows of a table that repeat others of it, beside those of real rows."""
+"""Repeated rows of a table, beside those of real rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Repeats:
-    """Share of rows that repeat an earlier one in every cell, of as many rows of each table.
+    """Shares of rows that repeat an earlier one in every cell.
+
+    As many rows of each table are read.
 
     A mechanism that knows a few rows and writes them many times has every column and link of theirs; what it lacks is
     the other rows.
@@ -30,13 +32,13 @@ class Repeats:
     rows: int
 
     def judged(self) -> Judged:
-        """Returns the loss of the rows that more repeats than real rows have stand in for."""
+        """Returns the loss of rows that repeats stand in for."""
         words = f"{self.synthetic:.0%} of rows repeat others, {self.real:.0%} of real ones"
         return judged("variety of rows", [("repeats", max(0.0, self.synthetic - self.real), words)])
 
 
 def repeats(real: pd.DataFrame, synthetic: pd.DataFrame, rng: np.random.Generator) -> Repeats:
-    """Counts the repeats among as many rows of either table, drawn by `rng`."""
+    """Counts the repeats among as many rows of either table."""
     rows = min(len(real), len(synthetic))
     shares = [
         float(table.iloc[rng.choice(len(table), rows, replace=False)].duplicated().mean())

@@ -216,8 +216,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     for title, text in run_alarms(folder, config):
         say_line("warning", f"{title} {text}", "yellow")
     page, found = page_file(folder), load_evaluations(folder)
-    absent = [PREDICTED_FILE] * (not (folder / PREDICTED_FILE).is_file()) + ["the page"] * (page is None)
-    if absent:
+    if absent := [PREDICTED_FILE] * (not (folder / PREDICTED_FILE).is_file()) + ["the page"] * (page is None):
         say_line("unfinished", f"{', '.join(absent)}: `fedsyn report {folder}` makes it, and costs nothing", "yellow")
     for evaluation in found:
         for clause in evaluation.seen_unlisted() if isinstance(evaluation, PredictedQuality) else ():

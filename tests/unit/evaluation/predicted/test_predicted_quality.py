@@ -27,7 +27,7 @@ from fedsyn.evaluation.predicted.quality import Predictor, deviation, kept_noise
 from fedsyn.evaluation.scores import few_groups, level_of_codes, link, places
 from fedsyn.evaluation.verdict import judged, judged_link
 from fedsyn.inference import EmpiricalModel, Evidence, Measurement, MixtureModel, Model, estimate
-from fedsyn.inference.posterior import nearest_counts
+from fedsyn.inference.held_sums import nearest_counts
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.workload import Workload
