@@ -174,7 +174,8 @@ def regressions(
 ) -> tuple[RegressionScore, ...] | str:
     """Estimates regressions in both tables.
 
-    They are those that somebody named, else that of the label. Returns a text where nobody named one and the label has none.
+    They are those that somebody named, else that of the label. Returns a text where nobody named one and the label has
+    none.
 
     Args:
         named: formulas such as `sbp ~ age + arm`, as `fedsyn.analyse` reads them.
@@ -223,7 +224,7 @@ def _score(formula: str, real: pd.DataFrame, synthetic: pd.DataFrame, named: boo
 
 
 def _read(formula: str, real: pd.DataFrame, synthetic: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Returns both tables with a formula's columns as the real rows have them.
+    """Returns a formula's columns in both tables, as in real rows.
 
     A column has numbers or words.
     """
