@@ -242,14 +242,19 @@ def _to_standard_output(
 
 
 def _show(evaluation: Evaluation) -> None:
-    """Prints an evaluation's tables, of a long one the first rows."""
+    """Prints an evaluation's texts and tables, of a long one the first rows."""
     from rich.table import Table as Shown
 
     from fedsyn.evaluation.report.evaluations import not_looked_at, sections
     from fedsyn.evaluation.report.tables import Table
 
     pieces = [piece for section in sections(evaluation) for piece in section.pieces]
-    for table in (piece for piece in pieces if isinstance(piece, Table) and not piece.folded):
+    for table in (piece for piece in pieces if isinstance(piece, str | Table)):
+        if isinstance(table, str):
+            out_console.print(table, highlight=False)
+            continue
+        if table.folded:
+            continue
         left = len(table.rows) - _SHOWN_ROWS
         more = f"and {counted(left, 'row')} more; --out writes all" if left > 0 else None
         out_console.print(table.caption, highlight=False)

@@ -231,7 +231,8 @@ def test_a_table_is_compared_with_real_rows(call: Fedsyn, here: Path) -> None:
     )
     named = ["--regression", "cost ~ age", "--regression", "age ~ ward"]
     result = call(*arguments, *named)
-    assert "The regression cost ~ age " in result.out and "The regression age ~ ward " in result.out
+    for formula in named[1::2]:
+        assert re.search(f"The regression {formula} (is|has|cannot) ", " ".join(result.out.split())), result.out
     assert "A model tells synthetic rows from real ones in " in Path("page.html").read_text(encoding="utf-8")
     both = json.loads(call(*arguments, *named, "--json").out)["regressions"]
     assert [one["formula"] for one in both] == ["cost ~ age", "age ~ ward"] and all(one["named"] for one in both)
