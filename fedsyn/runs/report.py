@@ -418,7 +418,7 @@ def _schema(out: Path) -> Schema:
 
 
 def _schema_or_why(out: Path, public: bool, notes: list[str]) -> Schema | None:
-    """Returns the schema; a page without one has a note."""
+    """Returns the schema, or notes why there is none."""
     try:
         return _schema(out)
     except InputError as error:

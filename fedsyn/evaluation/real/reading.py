@@ -43,6 +43,8 @@ _GUESSED = 20_000  # rows that show how a column is written
 _DRAWN = 24  # cells of a picture, at most
 _DAY = 86_400e6  # microseconds
 REST, MISSING, NEW = "the rest", "missing", "in no real row"
+#: Stands for a word that fewer than `FEW_ROWS` real rows have: it is compared, and it is not written anywhere.
+UNNAMED = "a word of few rows"
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,9 +234,11 @@ class Reading:
     def labels(self) -> tuple[str, ...]:
         """Text of each code.
 
-        It is a value, or the least one of its cell.
+        It is a value, or the least one of its cell. A word of few real rows is not named.
         """
-        return (*self.texts(np.fmax(self.lows, self.least)), *self.words, REST, MISSING, NEW)
+        rows = dict(zip(self.words, self.counts[len(self.lows) :].tolist(), strict=False))
+        words = (word if rows.get(word, 0) >= FEW_ROWS else UNNAMED for word in self.words)
+        return (*self.texts(np.fmax(self.lows, self.least)), *words, REST, MISSING, NEW)
 
     @property
     def first_codes(self) -> Integers:

@@ -242,7 +242,7 @@ def _to_standard_output(
 
 
 def _show(evaluation: Evaluation) -> None:
-    """Prints an evaluation's texts and tables, of a long one the first rows."""
+    """Prints an evaluation's texts, and the first rows of its tables."""
     from rich.table import Table as Shown
 
     from fedsyn.evaluation.report.evaluations import not_looked_at, sections
