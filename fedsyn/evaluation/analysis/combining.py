@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm, t
+from scipy.special import ndtri, stdtrit
 
 from fedsyn.errors import InputError
 
@@ -55,7 +55,7 @@ class Combined:
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """The honest interval: estimate -+ t quantile * sqrt(T*)."""
-        half = t.ppf(0.5 + _level(level) / 2, self.df) * np.sqrt(self.variance)
+        half = stdtrit(self.df, 0.5 + _level(level) / 2) * np.sqrt(self.variance)
         return self.estimate - half, self.estimate + half
 
     def naive(self, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -64,7 +64,7 @@ class Combined:
         Never to be shown without `interval`.
         """
         estimate, variance = self.first
-        half = norm.ppf(0.5 + _level(level) / 2) * np.sqrt(variance)
+        half = ndtri(0.5 + _level(level) / 2) * np.sqrt(variance)
         return estimate - half, estimate + half
 
 

@@ -32,6 +32,7 @@ from fedsyn.table.schema.columns import no_or_yes
 from fedsyn.table.schema.digits import numbers_in
 from fedsyn.table.schema.draft import GuessOptions, guess_of
 from fedsyn.table.schema.values import MISSING_TEXT, is_missing, written
+from fedsyn.table.schema.vocabulary import FEW_ROWS
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from fedsyn.errors import ConfigError, DataError, InputError
 from fedsyn.evaluation.analysis.estimators import Logit
@@ -36,7 +36,7 @@ _TRIED = 8
 _DAY = 86_400e6  # of moments and times of day, in microseconds
 # A number as people write it; a code begins with a zero.
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
-_TWO_SIDED = float(norm.isf(0.025))
+_TWO_SIDED = float(ndtri(0.975))
 # Standard deviation of the logistic distribution, the unit of the scale that log odds are on.
 _LOGISTIC = math.pi / math.sqrt(3)
 
@@ -295,4 +295,4 @@ def _beyond(among: int) -> float:
 
     In 19 of 20 regressions it moves none of the `among` coefficients by more.
     """
-    return float(norm.isf(0.5 * CHANCE / among))
+    return float(-ndtri(0.5 * CHANCE / among))
