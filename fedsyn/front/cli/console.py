@@ -255,16 +255,20 @@ def say_line(what: str, text: str, style: str | None = None, *, most: int = 0) -
 def say_verdict(verdict: Verdict) -> None:
     """Prints a verdict in at most five lines of 80 columns.
 
-    What the table is good for, what not, what is not known, and what to do next.
+    What the table is good for, what not and why, what is not known, and what to do next.
     """
+    from fedsyn.evaluation.verdict import worst
+
     uses = {"good for": verdict.good(), "not good for": verdict.bad(), "not known": verdict.unknown()}
-    lost = next((one.name for one in verdict.foremost if one.state == "lost"), "")
+    amiss = worst([one for one in (*verdict.columns, *verdict.links) if one.state != "kept"], verdict.foremost)
     texts = {}
     for what, some in uses.items():
         counts = [f" ({use.kept} of {use.of})" if use.of and use.name != "regression" else "" for use in some]
         texts[what] = ", ".join(f"{use.name}{count}" for use, count in zip(some, counts, strict=True))
-    if lost:
-        texts["not good for"] += f"; {lost if len(lost) <= _LONGEST_NAME else f'{lost[: _LONGEST_NAME - 1]}…'} is lost"
+    if amiss is not None and any(use.of for use in uses["not good for"]):
+        name = amiss.name if len(amiss.name) <= _LONGEST_NAME else f"{amiss.name[: _LONGEST_NAME - 1]}…"
+        moved = amiss.state == "weakened" and amiss in verdict.columns
+        texts["not good for"] += f"; {name} {'moved' if moved else f'is {amiss.state}'}"
     said = [(what, text) for what, text in {**texts, "next": verdict.next}.items() if text]
     left = _MOST_LINES
     for after, (what, text) in zip(reversed(range(len(said))), said, strict=True):

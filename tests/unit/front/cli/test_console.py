@@ -44,7 +44,7 @@ def test_a_verdict_is_at_most_six_lines_of_80_columns(
         (said,) = re.findall(rf"^{what}: +(.*)$", text, re.MULTILINE)
         assert use.name in said and (not use.of or use.name == "regression" or f"({use.kept} of {use.of})" in said)
     assert re.search(r"^next: +a schema", text, re.MULTILINE)
-    assert (f"; {LOST.name} is lost" in text) == bool(foremost)
+    assert f"; {LOST.name} is lost" in text, "the worst of what is not kept is named"
 
 
 def test_what_is_being_done_is_shown_on_a_terminal_alone(
