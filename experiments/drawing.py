@@ -11,13 +11,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsyn.evaluation.report.figures import PALETTE, chart_config
-
+# Okabe and Ito's colours, which people with colour blindness can tell apart.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # With seven colours, seven shapes and four kinds of lines no two of 196 lines look the same.
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 _DECADES = 100  # between the smallest and the largest mean, from which on the axis of a metric is logarithmic
 _DASHES = ([1, 0], [5, 3], [1, 2], [7, 2, 1, 2])
 _WIDTH = 230
+
+
+def chart_config() -> dict[str, Any]:
+    """Returns Vega-Lite's configuration of all charts, so that a chart itself names no colour."""
+    ink, soft, line, middle = "#1b1f24", "#57606a", "#d0d7de", "#f3f4f6"
+    small = {"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
+    lines = {"gridColor": line, "domainColor": line, "tickColor": line}
+    return {
+        "background": "white",
+        "font": "system-ui, Segoe UI, Roboto, Liberation Sans, sans-serif",
+        "view": {"stroke": None},
+        "mark": {"color": PALETTE[0]},
+        "bar": {"color": PALETTE[0]},
+        "tick": {"color": PALETTE[1], "thickness": 2},
+        "text": {"color": ink},
+        "rule": {"color": soft},
+        "axis": {"labelColor": soft, "titleColor": soft, **small, **lines},
+        "legend": {"labelColor": ink, "titleColor": soft, "titleFontWeight": "normal", "labelLimit": 300},
+        "title": {"color": ink, "anchor": "start", "fontSize": 12, "subtitleColor": soft},
+        "header": {"labelColor": ink, "titleColor": soft},
+        "range": {
+            "category": list(PALETTE),
+            "heatmap": [middle, "#6baed6", "#08519c"],
+            "ramp": [middle, PALETTE[0]],
+            "diverging": [PALETTE[1], middle, PALETTE[0]],
+        },
+    }
 
 
 def write_chart(spec: dict[str, Any], path: Path) -> None:

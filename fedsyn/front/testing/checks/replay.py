@@ -20,7 +20,7 @@ from fedsyn.evaluation.record import FEDERATED_FILE, PREDICTED_FILE
 from fedsyn.front.testing.bench import Bench, Nodes, equal_arrays, under
 from fedsyn.front.testing.harness import Federation, Outcome, execute, watched_grid, watched_server
 from fedsyn.front.testing.tape import Tape, TapedExchange, TapedRelease
-from fedsyn.runs.directory import LOOKS_FILE, README_FILE
+from fedsyn.runs.directory import LOOKS_FILE, PUBLIC_PAGE_FILE, README_FILE
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.report import keep_looks
@@ -29,7 +29,7 @@ from fedsyn.runs.serve import serve
 #: What the README calls public (`synthetic.csv`, `model.npz` and `measurements.npz` if the run is private).
 PUBLIC = (
     *("synthetic.csv", "model.npz", "measurements.npz", "schema.yaml", "ledger.json", "rounds.jsonl", "config.yaml"),
-    *(PREDICTED_FILE, README_FILE, FEDERATED_FILE, LOOKS_FILE),
+    *(PREDICTED_FILE, README_FILE, FEDERATED_FILE, LOOKS_FILE, PUBLIC_PAGE_FILE),
 )
 # Its holders are asked how good the table is, half of them by rows that they kept out.
 _JUDGED = {"evaluation": {"federated": True, "share": 0.2, "held_out": 0.5, "metrics": []}}
