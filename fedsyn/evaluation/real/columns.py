@@ -312,7 +312,8 @@ def _log_spreads(values: Floats) -> tuple[list[float], float]:
 def _tail(real: Cells, synthetic: Cells) -> tuple[Share | None, float]:
     """Returns the share of rows far out, and its loss.
 
-    Far out is beyond the middle 98% of the real rows.
+    Far out is beyond the middle 98% of the real rows: two percent of them, one of a column with one tail, fewer where
+    values tie. Fewer than half a percent, half of one tail, are no tail that a use needs.
 
     Of counts, so two standard errors are allowed for: fresh rows that lose a quarter beyond one would call 1 to 6% of
     columns moved whose tails have 60 to 10 rows, beyond two 0.04 to 0.5%. A use needs all of few columns.
@@ -321,7 +322,7 @@ def _tail(real: Cells, synthetic: Cells) -> tuple[Share | None, float]:
         return None, 0.0
     low, high = np.quantile(real.known, [0.01, 0.99])
     was, now = (float(((x.known < low) | (x.known > high)).mean()) for x in (real, synthetic))
-    if not was:
+    if was < 0.005:
         return None, 0.0
     error = math.sqrt(1.0 / (was * len(real.known)) + 1.0 / (was * len(synthetic.known)))
     return Share("far out", _short(was), _short(now)), _short(max(0.0, 1.0 - now / was - 2.0 * error))

@@ -108,6 +108,12 @@ def test_what_becomes_of_numbers(change: Callable[[np.ndarray], np.ndarray], why
     assert (judged.state == "kept") if why is None else (judged.state == "lost" and why in judged.why), judged
 
 
+@pytest.mark.parametrize(("share", "state"), [(0.004, "kept"), (0.008, "lost")])
+def test_a_tail_is_judged_from_one_row_in_two_hundred_on(share: float, state: str) -> None:
+    claims = np.repeat([0, 1, 2], [9_000, 1_000 - round(share * 10_000), round(share * 10_000)])
+    assert column(claims, np.minimum(claims, 1)).judged().state == state
+
+
 def test_words_that_no_real_row_has_are_seen_and_rare_ones_are_allowed_for() -> None:
     """Of 2,000 names about as many are new in the next rows as are held once."""
     words = rng().choice(["north", "south", "west"], ROWS)
