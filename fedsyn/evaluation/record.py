@@ -89,6 +89,11 @@ def percents(share: float) -> str:
     return "under 1%" if 0.0 < share < 0.005 else f"{share:.0%}"
 
 
+def short(value: float) -> float:
+    """Returns a number with the four digits that a record keeps."""
+    return float(f"{value:.4g}")
+
+
 def sentence(text: str) -> str:
     """Returns a clause as a sentence.
 

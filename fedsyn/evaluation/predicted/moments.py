@@ -9,6 +9,7 @@ import numpy as np
 
 from fedsyn.domain import Floats
 from fedsyn.evaluation.predicted.effects import Effects
+from fedsyn.evaluation.record import short
 from fedsyn.evaluation.scores import level_of_codes, places
 from fedsyn.evaluation.verdict import LOST, doubtful
 from fedsyn.table.schema import BinnedColumn, Schema
@@ -114,7 +115,7 @@ def seen_moments(effects: Effects, schema: Schema) -> dict[str, SeenMoments]:
         inside = _inside(np.maximum(rows, 0.0), *(ends - mean for ends in column.ends))
         # Values of a bin that stand at one place move the mean with them, and have no variance of their own.
         figures += [math.sqrt(inside[0]) / unit, 0.5 * math.hypot(math.sqrt(inside[1]), inside[0]) / unit**2]
-        moments[name] = SeenMoments(*(float(f"{number:.4g}") for number in figures))
+        moments[name] = SeenMoments(*map(short, figures))
     return moments
 
 

@@ -26,7 +26,7 @@ from fedsyn.evaluation.predicted.effects import Effects, Released, Scenario, Ske
 from fedsyn.evaluation.predicted.links import SeenLinks, seen_links
 from fedsyn.evaluation.predicted.moments import MOMENT_DOUBT, QUANTILE, SeenMoments, seen_moments
 from fedsyn.evaluation.predicted.unlisted import UnlistedShare, clauses, percent, unlisted_shares
-from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, percents, sentence
+from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, percents, sentence, short
 from fedsyn.evaluation.verdict import LOST, Judged, Verdict, few, folded, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.notebook import Bar, View
@@ -368,8 +368,8 @@ def _whole(index: Sequence[int], share: Floats, predicted: Predicted, predictor:
         return error
     factor = error.high / max(error.value, 1e-300)
     highest = np.where(unknown, predicted.bounds[index], np.minimum(factor * predicted.errors[index], 2.0))
-    lowest = min(error.low, _short(error.low * float(share @ predicted.floors[index]) / max(error.value, 1e-300)))
-    return replace(error, low=lowest, high=max(error.value, _short(float(share @ highest))))
+    lowest = min(error.low, short(error.low * float(share @ predicted.floors[index]) / max(error.value, 1e-300)))
+    return replace(error, low=lowest, high=max(error.value, short(float(share @ highest))))
 
 
 def _one(clique: Clique, place: int, predicted: Predicted, predictor: Predictor) -> PredictedError:
@@ -386,18 +386,12 @@ def _one(clique: Clique, place: int, predicted: Predicted, predictor: Predictor)
     ]
     spreads = [math.hypot(a, b, QUANTILE * SPREADS["one"]) for a, b in zip(scatter, known, strict=True)]
     error = _between(clique, value, spreads, source)
-    return (
-        replace(error, high=_short(max(error.high, float(predicted.bounds[place])))) if source == "unknown" else error
-    )
+    return replace(error, high=short(max(error.high, float(predicted.bounds[place])))) if source == "unknown" else error
 
 
 def _between(clique: Clique, value: float, logs: Sequence[float], source: Source) -> PredictedError:
     low, high = value * math.exp(-logs[0]), min(2.0, value * math.exp(logs[1]))
-    return PredictedError(clique, _short(value), _short(low), _short(high), source)
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
+    return PredictedError(clique, short(value), short(low), short(high), source)
 
 
 # The errors ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsyn.evaluation.real.reading import SHARED, Cells, Notation, Reading
+from fedsyn.evaluation.record import short
 from fedsyn.evaluation.scores import Codes, Floats, Moments, closeness
 from fedsyn.evaluation.verdict import LOST, Judged, judged
 from fedsyn.lazy import pd
@@ -206,10 +207,10 @@ def column_score(name: str, column: ReadColumn, through: Through | None) -> Colu
         score=closeness(p, q),
         moved=1.0 - closeness(one, other),
         common=max(_common(column, p, q), key=lambda share: share.moved, default=None),
-        missing=Share("missing", _short(real.missing), _short(made.missing)),
-        new=_short(max(0.0, float(q[-1]) + _beyond(real, made) - reading.unshared)),
-        gone=_short(sum(n for word, n in real.counts.items() if word not in made.counts) / max(1, len(real.at))),
-        unlike=_short(_unlike(real, made)) if reading.ordered else 0.0,
+        missing=Share("missing", short(real.missing), short(made.missing)),
+        new=short(max(0.0, float(q[-1]) + _beyond(real, made) - reading.unshared)),
+        gone=short(sum(n for word, n in real.counts.items() if word not in made.counts) / max(1, len(real.at))),
+        unlike=short(_unlike(real, made)) if reading.ordered else 0.0,
         moments=_moments(real, made) if reading.ordered else None,
         spread=_spread(real.known, made.known),
         tail=tail,
@@ -218,8 +219,8 @@ def column_score(name: str, column: ReadColumn, through: Through | None) -> Colu
         ordered=reading.ordered,
         plain=reading.plain,
         labels=tuple(label for label, seen in zip(drawn.labels, shown, strict=True) if seen),
-        real=tuple(map(_short, x[shown])),
-        synthetic=tuple(map(_short, y[shown])),
+        real=tuple(map(short, x[shown])),
+        synthetic=tuple(map(short, y[shown])),
         codes=through.codes if through else 0,
     )
     if through is None or score.judged().state != "lost":
@@ -237,12 +238,12 @@ def _common(column: ReadColumn, p: Floats, q: Floats) -> list[Share]:
     many = reading.single & (np.maximum(p, q) > SHARED)
     if not reading.ordered and reading.words:
         many[int(np.argmax(np.where(reading.single, p, -1.0)))] = True
-    common = [Share(reading.labels[at], _short(p[at]), _short(q[at])) for at in np.flatnonzero(many).tolist()]
+    common = [Share(reading.labels[at], short(p[at]), short(q[at])) for at in np.flatnonzero(many).tolist()]
     known, held = np.unique(synthetic.known, return_counts=True)
     for number, rows in zip(known, held, strict=True) if len(known) and held.max() > SHARED * len(synthetic.at) else ():
         if rows > SHARED * len(synthetic.at) and number not in reading.lows[reading.alone]:
             shares = float((real.known == number).sum()) / max(1, len(real.at)), rows / len(synthetic.at)
-            common.append(Share(reading.texts(np.array([number]))[0], *map(_short, shares)))
+            common.append(Share(reading.texts(np.array([number]))[0], *map(short, shares)))
     return common
 
 
@@ -290,7 +291,7 @@ def _spread(real: Floats, synthetic: Floats) -> float:
         return 0.0
     logs, errors = zip(*map(_log_spreads, (real, synthetic)), strict=True)
     apart = min(abs(a - b) if math.isfinite(a - b) else 10.0 * (a != b) for a in logs[0] for b in logs[1])
-    return _short(min(10.0, max(0.0, apart - math.hypot(*errors))))
+    return short(min(10.0, max(0.0, apart - math.hypot(*errors))))
 
 
 def _log_spreads(values: Floats) -> tuple[list[float], float]:
@@ -325,7 +326,7 @@ def _tail(real: Cells, synthetic: Cells) -> tuple[Share | None, float]:
     if was < 0.005:
         return None, 0.0
     error = math.sqrt(1.0 / (was * len(real.known)) + 1.0 / (was * len(synthetic.known)))
-    return Share("far out", _short(was), _short(now)), _short(max(0.0, 1.0 - now / was - 2.0 * error))
+    return Share("far out", short(was), short(now)), short(max(0.0, 1.0 - now / was - 2.0 * error))
 
 
 def _decimals(cells: Cells) -> int | None:
@@ -333,7 +334,3 @@ def _decimals(cells: Cells) -> int | None:
     some = np.unique(cells.known)[:: max(1, len(cells.known) // 2000)]
     near = 1e-9 * np.maximum(1.0, np.abs(some))
     return next((d for d in range(7) if (np.abs(np.round(some, d) - some) <= near).all()), None)
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")

@@ -31,7 +31,7 @@ from fedsyn.evaluation.real.reading import Reading, Readings
 from fedsyn.evaluation.real.regressions import RegressionScore
 from fedsyn.evaluation.real.regressions import regressions as compared_regressions
 from fedsyn.evaluation.real.repeats import Repeats, repeats
-from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence
+from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence, short
 from fedsyn.evaluation.scores import Codes, Floats, closeness, correlations, link
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Correlation, Judged, Verdict, few, judged_link
 from fedsyn.lazy import pd
@@ -71,9 +71,7 @@ class TwoWay:
         held = [(real + synthetic).sum(axis=axis) > 0 for axis in (1, 0)]
         first = [readings.columns[name].first_codes for name in names]
         order = [np.flatnonzero(some)[np.argsort(at[some])] for at, some in zip(first, held, strict=True)]
-        shares = [
-            tuple(tuple(float(f"{v:.4g}") for v in row) for row in table[np.ix_(*order)]) for table in (real, synthetic)
-        ]
+        shares = [tuple(tuple(map(short, row)) for row in table[np.ix_(*order)]) for table in (real, synthetic)]
         return cls(tuple(texts[0][order[0]]), tuple(texts[1][order[1]]), *shares)
 
 
