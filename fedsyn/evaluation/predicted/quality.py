@@ -255,7 +255,7 @@ class PredictedQuality(Evaluation):
             "every association that was seen": "up to {} smaller if the model had every association that was seen",
         }
         clauses = [
-            f"about {gain:.0%} smaller {words[name]}"
+            words[name].format(percents(gain))
             for name, gain in sorted(gains.items(), key=lambda g: -g[1])
             if gain >= 0.01
         ]
