@@ -125,3 +125,73 @@ def test_a_correlation_is_kept_at_most_by_the_ratio_of_the_spreads() -> None:
     """Noise that widens a column and a fit that narrows it both take half of a correlation."""
     for factor in (4.0, 0.25):
         assert _at_most(replace(CLOSE, variance=factor), CLOSE)[0] == pytest.approx(0.5)
+
+
+def test_moments_are_sums_over_bins_written_down_again() -> None:
+    """Two noisy counts of an integer column of one value a bin, so each stands at one place."""
+    counts, sigmas = (np.array([300.0, 500.0, 200.0]), np.array([340.0, 420.0, 240.0])), (10.0, 20.0)
+    table = np.array([200.0, 400.0, 400.0]) / 1_000
+    schema = Schema.from_dict({"columns": {"x": {"kind": "integer", "lower": 0, "upper": 2, "bins": 3}}})
+    model = estimate(schema.domain, [Measurement(("x",), 1_000 * table, 1e-4)], total=1_000.0)
+    released = tuple(Measurement(("x",), one, sigma) for one, sigma in zip(counts, sigmas, strict=True))
+    found = seen_moments(Effects(model, Evidence(released, 1_000.0), (), [("x",)]), schema)["x"]
+    precision = 10.0**-2 + 20.0**-2
+    rows = (counts[0] / 10.0**2 + counts[1] / 20.0**2) / precision / 1_000
+    at, noise = np.arange(3.0), precision**-0.5 / 1_000
+    mean, of_table = rows @ at, table @ (at - table @ at) ** 2
+    spread = sqrt(rows @ (at - mean) ** 2)
+    assert found.mean == pytest.approx((table @ at - mean) / spread, rel=1e-3)
+    assert found.mean_spread == pytest.approx(noise * sqrt(((at - mean) ** 2).sum()) / spread, rel=1e-3)
+    assert found.variance == pytest.approx(spread**2 / of_table, rel=1e-3)
+    assert found.variance_spread == pytest.approx(noise * sqrt(((at - mean) ** 4).sum()) / of_table, rel=1e-3)
+    assert (found.mean_inside, found.spread_inside) == pytest.approx((0.0, 0.0), abs=1e-6)
+
+
+def test_noise_that_hides_a_spread_takes_the_smaller_unit() -> None:
+    """A column in one bin of 64, counted with much noise: it is at least as wide as noise says."""
+    rows, table = np.zeros(64), np.zeros(64)
+    rows[32], table[16:48] = 1_000.0, 1_000.0 / 32
+    found = seen(rows, table, 30.0, upper=64.0)
+    assert found.variance == found.variance_spread > 1.0  # by noise alone
+    exact = seen(np.roll(rows, 8), table, 30.0, upper=64.0)
+    # Eight values and a half beyond the table's middle, in the table's standard deviations.
+    assert exact.mean == pytest.approx(8.5 / sqrt(32**2 / 12), rel=0.05)
+
+
+def test_a_mean_inside_bins_is_in_the_rows_standard_deviations() -> None:
+    """Two bins of width 8: each place of a bin's values is as likely, which has the variance 64/12."""
+    found = seen(np.array([600.0, 400.0]), np.array([600.0, 400.0]), 1e-3, upper=16.0)
+    unit = sqrt(0.6 * 0.4 * 8.0**2)  # of both middles
+    assert found.mean_inside == pytest.approx(sqrt((0.6**2 + 0.4**2) * 64 / 12) / unit, rel=0.03)
+    mean = 0.6 * 4.0 + 0.4 * 12.0
+    places = [np.linspace(low - mean, low - mean + 8.0, 100_001) ** 2 for low in (0.0, 8.0)]
+    moved = sqrt(0.6**2 * places[0].var() + 0.4**2 * places[1].var())
+    # Their mean moves with them, and its own variance is missing from theirs.
+    assert found.spread_inside == pytest.approx(0.5 * np.hypot(moved, (0.6**2 + 0.4**2) * 64 / 12) / unit**2, rel=0.05)
+
+
+def test_doubt_is_half_a_standard_deviation_of_noise_beside_all_of_the_bins() -> None:
+    """Of a loss of 0.12, kept up to 0.1; of one of 0.3, lost from 0.2 on."""
+    noisy = replace(CLOSE, mean=0.08, mean_spread=0.038)
+    assert judged("x", noisy.losses()).state == "kept"
+    assert judged("x", replace(noisy, mean_spread=0.042).losses()).state == "weakened"
+    assert judged("x", noisy.losses(doubt=1.2)).state == "weakened"
+    sure = replace(CLOSE, mean=0.3, mean_spread=0.18)
+    assert judged("x", sure.losses()).state == "lost"
+    assert judged("x", replace(sure, mean_spread=0.22).losses()).state == "weakened"
+    assert judged("x", replace(sure, mean_inside=0.06).losses()).state == "weakened"  # hypot(0.09, 0.06) > 0.1
+    wide = replace(CLOSE, variance=0.4, spread_inside=0.24)
+    assert "too wide" not in wide.losses()[1][2] and "too wide" in replace(wide, spread_inside=0.25).losses()[1][2]
+
+
+@pytest.mark.parametrize(("variance", "noise", "is_known"), [(1.2, 1.19, True), (1.2, 1.21, False), (0.9, 1.0, True)])
+def test_noise_alone_makes_no_standard_deviation_larger(variance: float, noise: float, is_known: bool) -> None:
+    words = replace(CLOSE, variance=variance, variance_spread=noise).losses()[1][2]
+    assert ("the noise is too strong" not in words) == is_known
+
+
+def test_the_doubt_of_a_correlation_is_that_of_both_spreads() -> None:
+    first = replace(CLOSE, variance=0.81, variance_spread=0.081, spread_inside=0.03)
+    second = replace(CLOSE, variance=0.64, variance_spread=0.0, spread_inside=0.04)
+    share, spread = _at_most(first, second)
+    assert share == pytest.approx(0.72) and spread == pytest.approx(0.72 * sqrt(0.05**2 + 0.03**2 + 0.04**2))

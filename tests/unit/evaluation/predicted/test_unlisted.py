@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted import PredictedQuality
@@ -114,3 +115,50 @@ def test_percentages_round_as_bounds_do() -> None:
         "100%",
     ]
     assert [percent(x, up=True) for x in (0.0, 0.000421, 0.0101, 0.501)] == ["0%", "0.043%", "1.1%", "51%"]
+
+
+def four(*, sigma: float, **filled: float) -> dict[str, UnlistedShare]:
+    """Four columns without unlisted rows but for some shares of 2,000, counted with little noise."""
+    names = ("a", "b", "c", "d")
+    schema = Schema.from_dict({"columns": {name: {"kind": "boolean", "unlisted": True} for name in names}})
+    rows = [
+        np.array([1_000.0, 1_000.0, 0.0]) + 2_000 * filled.get(name, 0.0) * np.array([-0.5, -0.5, 1.0])
+        for name in names
+    ]
+    model = estimate(
+        schema.domain, [Measurement((n,), r, 1e-4) for n, r in zip(names, rows, strict=True)], total=2_000.0
+    )
+    measured = tuple(Measurement((n,), r, sigma) for n, r in zip(names, rows, strict=True))
+    return {one.column: one for one in unlisted_shares(schema, model, Evidence(measured, 2_000.0))}
+
+
+def test_a_share_is_seen_where_noise_fills_one_of_all_columns_in_one_table_of_twenty() -> None:
+    """One chance in twenty among four columns: from the quantile of 1 - 0.05 / 4 of the noise on."""
+    least = 10.0 / 2_000 * norm.isf(0.05 / 4)
+    found = four(sigma=10.0, a=0.99 * least, b=1.01 * least)
+    assert [one.seen for one in found.values()] == [False, True, False, False]
+
+
+def test_an_interval_is_that_of_all_counts_of_the_code_and_of_the_rows() -> None:
+    """A count of all rows, one of a tenth of them, and one of two columns, in whose cells the code has two noises."""
+    rng = np.random.default_rng(2)
+    measured = (
+        noisy(rng, ("smoker",), 20.0),
+        noisy(rng, ("smoker",), 10.0, share=0.1),
+        noisy(rng, ("smoker", "sex"), 15.0),
+    )
+    exact = [Measurement((name,), np.array(values), 1e-4) for name, values in COUNTS.items()]
+    model = estimate(SCHEMA.domain, exact, total=2_000.0)
+    found = unlisted_shares(SCHEMA, model, Evidence(measured, 2_000.0))[0]
+    variances = 20.0**2, 10.0**2 + 2_000 * 0.375 * 0.625 * 0.9 / 0.1, 2 * 15.0**2
+    noise = 1.0 / sum(1.0 / one for one in variances)
+    rows = 0.375**2 * min(3 * 20.0**2, 6 * 15.0**2)  # the number of rows, by the best count of all of them
+    around = norm.ppf(0.95) * np.sqrt(noise + rows) / 2_000
+    assert (found.value, found.low, found.high) == pytest.approx((0.375, 0.375 - around, 0.375 + around), abs=2e-6)
+
+
+def test_a_share_without_an_interval_is_named_where_it_rounds_to_one_in_a_hundred() -> None:
+    schema = Schema.from_dict({"columns": {name: {"kind": "boolean", "unlisted": True} for name in ("a", "b")}})
+    cells = np.array([0.5, 0.4951, 0.0049, 0.5, 0.4949, 0.0051])
+    found = unlisted_shares(schema, MixtureModel(schema.domain, [cells], 1_000.0), None)
+    assert [one.seen for one in found] == [False, True]

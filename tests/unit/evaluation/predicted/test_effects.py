@@ -1,0 +1,123 @@
+"""What is known of single effects: every figure written down again by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedsyn.domain import Domain
+from fedsyn.evaluation.predicted.effects import Effect, Effects, Scenario, SketchError, believed, visible
+from fedsyn.inference import Evidence, Measurement, estimate
+
+PAIR, ROWS = ("a", "b"), 1_000.0
+DOMAIN = Domain((*PAIR, "c"), (2, 2, 2))
+#: Correlation of two columns of two equally frequent values.
+TURN = np.array([[1.0, -1.0], [-1.0, 1.0]])
+
+
+def effects_of(*released: Measurement, sketches: tuple[SketchError, ...] = ()) -> Effects:
+    """Of a model of independent columns of equally frequent values, beside what was released."""
+    ones = [Measurement((name,), np.full(2, ROWS / 2), 1e-3) for name in DOMAIN]
+    model = estimate(DOMAIN, ones, total=ROWS)
+    return Effects(model, Evidence((*ones, *released), ROWS), sketches, [PAIR, ("a", "c"), ("b", "c")])
+
+
+def counts(r: float, sigma: float) -> Measurement:
+    return Measurement(PAIR, ROWS / 4 * (1.0 + r * TURN), sigma)
+
+
+def test_counts_beyond_independence_are_a_link_less_noise_and_rows() -> None:
+    """R^2 is the mean over cells of (off / expected)^2; noise of sigma^2 and a variance of 250 are not of the link."""
+    r, sigma = 0.4, 20.0
+    expected = r**2 - (sigma**2 + 250.0) / 250.0**2
+    assert effects_of(counts(r, sigma))[PAIR].squared == pytest.approx(expected, rel=1e-6)
+    # Of two counts each weighs by one over its noise's variance of a square.
+    each, noise = (r, 0.1), (sigma, 40.0)
+    some = [q**2 - (s**2 + 250.0) / 250.0**2 for q, s in zip(each, noise, strict=True)]
+    both = effects_of(*(counts(*one) for one in zip(each, noise, strict=True)))[PAIR]
+    assert both.squared == pytest.approx(np.average(some, weights=[s**-4 for s in noise]), rel=1e-6)
+    assert both.precision == pytest.approx(sum(s**-2 for s in noise))
+
+
+def test_of_groups_a_link_is_what_they_show_over_what_they_hide() -> None:
+    """Four values in two groups: the groups' R^2 over the share of normal scores that lies between them, squared."""
+    domain, groups = Domain(PAIR, (4, 4)), (np.repeat([0, 1], 2),) * 2
+    ones = [Measurement((name,), np.full(4, ROWS / 4), 1e-3) for name in domain]
+    coarse = Measurement(PAIR, ROWS / 4 * (1.0 + 0.4 * TURN), 20.0, groups=groups)
+    found = Effects(estimate(domain, ones, total=ROWS), Evidence((*ones, coarse), ROWS), (), [PAIR])[PAIR]
+    share = visible(np.full(4, 0.25), groups[0])
+    z = np.sort(np.random.default_rng(0).normal(size=400_000))
+    between = [np.var([part.mean() for part in np.array_split(z, k)]) for k in (2, 4)]
+    assert share == pytest.approx(between[0] / between[1], rel=0.01)
+    assert found.squared == pytest.approx((0.16 - (400.0 + 250.0) / 250.0**2) / share**2, rel=1e-6)
+    (seen,) = found.coarse
+    assert (seen.variance, seen.visible, seen.share) == pytest.approx((400.0, share**2, 1 / 9))
+
+
+def effect(**facts: object) -> Effect:
+    """Sixteen cells of 50 records; nine of the dimensions are a link's, of R^2 = 0.2."""
+    return replace(Effect(np.full(16, 50.0), 9 / 16, 0.2, 0.0, 0.0, (), "measured"), **facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("rows", "noise"), [(1.0, 1.0), (2.0, 1.0), (1.0, 0.5)])
+def test_least_squares_keeps_the_share_of_noise_in_all_variance(rows: float, noise: float) -> None:
+    left = effect(precision=1 / 900.0).left(Scenario(rows=rows, noise=noise))
+    lam, kept = 50.0 * rows, 9 / 16 * 900.0 * noise**2
+    expected = kept / (9 / 16 * lam + 0.2 * lam**2 + kept)
+    assert (left.rows, left.relative) == pytest.approx((expected, expected))
+
+
+@pytest.mark.parametrize(("rows", "noise"), [(1.0, 1.0), (2.0, 1.0), (1.0, 0.5)])
+def test_groups_leave_what_lies_inside_them(rows: float, noise: float) -> None:
+    """Four groups of 200 records, which have one of nine dimensions and show 0.6 of R^2."""
+    from fedsyn.evaluation.predicted.effects import Coarse
+
+    coarse = Coarse(np.repeat(np.arange(4), 4), 900.0, 1 / 9, 0.6)
+    left = effect(coarse=(coarse,)).left(Scenario(rows=rows, noise=noise))
+    lam, kept = 200.0 * rows, 1 / 16 * 900.0 * noise**2
+    remaining = kept / (lam / 16 + 0.6 * 0.2 * lam**2 + kept)
+    assert left.rows == pytest.approx(1.0 - (1.0 - remaining) / 9)
+    assert left.relative == pytest.approx(1.0 - 0.6 * (1.0 - remaining))
+
+
+# Beliefs --------------------------------------------------------------------------------------------------------------
+
+
+def sketch(pair: tuple[str, str], squared: float, alone: float) -> SketchError:
+    """One noise of variance 400 in four cells; rows add 250."""
+    return SketchError(pair, squared, math.sqrt(2.0) * 400.0, 250.0, 4.0, None, alone, 1)
+
+
+def test_looks_are_distances_less_what_rows_add_and_their_spread_has_it() -> None:
+    """Distances of counts in four cells, in units of a squared expected count of 250 each; two sketches alike."""
+    sketches = sketch(PAIR, 5_000.0, 9_000.0), sketch(("a", "c"), 5_000.0, 9_000.0)
+    found = effects_of(sketches=sketches)
+    unit = 4.0 / ROWS**2
+    alone, last = (np.full(2, (x - 250.0) * unit) for x in (9_000.0, 5_000.0))
+    spread = np.full(2, (math.sqrt(2.0) * 400.0 + 250.0 * math.sqrt(2.0)) * unit)
+    noise = math.hypot(*spread)
+    left = (2 * last[0] + noise) / (2 * alone[0] + noise)  # by the model that has neither pair
+    expected = believed(alone, last, spread, left)
+    assert (found[PAIR].squared, found[PAIR].spread) == pytest.approx((expected.means[0], expected.spreads[0]))
+    # The pair that nobody looked at is like them, within the prior's spread.
+    unseen = found["b", "c"]
+    assert unseen.source == "inferred" and (unseen.squared, unseen.spread) == pytest.approx(expected.prior)
+    # Two worlds move all three at a time.
+    moved = {PAIR: 0.5, ("a", "c"): 0.25, ("b", "c"): 2.0}
+    worlds = 0.5 * expected.worlds[:, 0] + 0.25 * expected.worlds[:, 1] + 2.0 * expected.firsts
+    assert found.together(moved) == pytest.approx(((worlds[1] - worlds[0]) / 2.0) ** 2) and found.together(moved) > 0
+
+
+def test_the_mean_of_a_prior_is_known_to_the_error_of_the_mean_look() -> None:
+    alone, spread = np.array([0.3, 0.5, 0.2, 0.4]), np.array([0.02, 0.04, 0.05, 0.02])
+    found = believed(alone, alone, spread)
+    error = math.sqrt(float((spread**2).sum())) / 4
+    assert found.firsts == pytest.approx([0.35 - error, 0.35 + error])
+    # An unseen effect is exponential in either world, or a Gamma variable of such a spread.
+    second = [2.0 * first**2 for first in found.firsts]
+    assert found.prior == pytest.approx((0.35, math.sqrt(np.mean(second) - 0.35**2)))
+    assert believed(alone, alone, spread, 0.5).firsts == pytest.approx(0.5 * found.firsts)
+    assert believed(50.0 * alone, alone, spread).firsts == pytest.approx([4.0, 4.0])  # all that any cell has
