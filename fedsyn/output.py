@@ -81,6 +81,16 @@ def first_of(names: Sequence[str], most: int, mark: str = ",") -> str:
     return f"{f'{mark} '.join(names[:most])}{mark * (mark != ',')} and {len(names) - most:,} more"
 
 
+def shortened(text: str, most: int) -> str:
+    """Returns both ends of a text that is longer than `most` letters.
+
+    >>> shortened("income", 8), shortened("systolic pressure at visit 4", 12)
+    ('income', 'systol…sit 4')
+    """
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}…{text[len(text) - most + half + 1 :]}"
+
+
 def _is_odd(letter: str) -> bool:
     return letter not in _JOINERS and unicodedata.category(letter) in _ODD
 

@@ -31,7 +31,7 @@ from tests.support.wrong_tables import POPULATIONS
 #: Rows of a table: half of them are real.
 MOST_ROWS = 6_000
 BANDS = ((0.0, 0.8), (0.8, 0.9), (0.9, 0.95), (0.95, 1.01))
-STATES = ("kept", "weakened", "lost")
+STATES = ("kept", "changed", "lost")
 
 
 def rows_of(name: str) -> tuple[pd.DataFrame, Schema | None]:

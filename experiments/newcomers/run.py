@@ -68,8 +68,8 @@ def _excel(above: Sequence[Sequence[str]]) -> Callable[[Path], tuple[str, pd.Dat
 
 
 HEAD = (
-    *("table", "rows x columns", "typed at `init`", "hints", "left out", "columns close / moved / lost"),
-    *("linked pairs kept / weakened / lost", "good for"),
+    *("table", "rows x columns", "typed at `init`", "hints", "left out", "columns kept / changed / lost"),
+    *("linked pairs kept / changed / lost", "good for"),
 )
 _ITEMS = [f"q{i + 1}" for i in range(10)]
 TABLES = {
@@ -99,7 +99,7 @@ def fedsyn(folder: Path, *words: str) -> str:
 
 def states(found: Sequence[Judged]) -> str:
     counts = Counter(one.state for one in found)
-    return " / ".join(str(counts[state]) for state in ("kept", "weakened", "lost"))
+    return " / ".join(str(counts[state]) for state in ("kept", "changed", "lost"))
 
 
 def taken(name: str, folder: Path) -> list[str]:

@@ -1,12 +1,12 @@
 """Whether verdicts on columns are right where the loss is known: python -m experiments.verdicts.columns --side tuning
 
 The rows of a table of `experiments/held_out` are real. As many are drawn from them again, as a perfect model would,
-and one column of these has lost a quarter of what is called lost (so it is to be called kept), three quarters (moved)
+and one column of these has lost a quarter of what is called lost (so it is to be called kept), three quarters (changed)
 or one and a half of it (lost): of its mean, of its standard deviation, or of its largest category's share. Numbers are
 taken as they are, in bins of equal width, and once more with a log-normal tail, in the same order.
 
 A threshold can be no stricter than chance. Chosen is the strictest round one with which, on the tuning side and from
-1,000 rows on, 95% of the perfect model's columns are called close, and 85% of those with a loss what they are.
+1,000 rows on, 95% of the perfect model's columns are called kept, and 85% of those with a loss what they are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHOICES = {
     "share": (0.05, 0.1, 0.2),
 }
 #: Part of it that is lost -> what that is to be called.
-PARTS = {0.0: "kept", 0.25: "kept", 0.75: "weakened", 1.5: "lost"}
+PARTS = {0.0: "kept", 0.25: "kept", 0.75: "changed", 1.5: "lost"}
 
 
 def losses(real: Floats, made: Floats, kind: str, planted: float) -> float:

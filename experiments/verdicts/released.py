@@ -30,7 +30,7 @@ from fedsyn.inference import Evidence
 from fedsyn.table.counting.workload import Workload
 from fedsyn.table.schema import BinnedColumn
 
-STATES = ("kept", "weakened", "lost")
+STATES = ("kept", "changed", "lost")
 WHAT = ("links", "columns of numbers", "other columns")
 #: Standard deviations of doubt that one was chosen from.
 DOUBTS = (0.0, 0.5, 1.0, 1.5, 2.0)
@@ -80,7 +80,7 @@ def main() -> int:
             for rows in row_counts(name):
                 for epsilon in options.epsilons:
                     counts.update(told(name, rows, epsilon, options.side == "judging"))
-    print("| what, doubt | called kept | are kept | weakened | lost | called lost | are kept | weakened | lost |")
+    print("| what, doubt | called kept | are kept | changed | lost | called lost | are kept | changed | lost |")
     print("|---" * 9 + "|")
     right = {}
     for what, doubt in sorted({each[:2] for each in counts}, key=lambda row: (WHAT.index(row[0]), row[1])):

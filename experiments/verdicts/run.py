@@ -20,7 +20,7 @@ from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 #: How much of each link is in the table -> what it is to be called.
-SHRUNK = {1.0: "kept", 0.9: "kept", 0.6: "weakened", 0.3: "lost", 0.0: "lost"}
+SHRUNK = {1.0: "kept", 0.9: "kept", 0.6: "changed", 0.3: "lost", 0.0: "lost"}
 
 
 def schema_of(rows: Rows) -> Schema:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter
 
-from fedsyn.evaluation.verdict import few
 from fedsyn.notebook import Shown
+from fedsyn.output import first_of
 
 #: Found by comparing with a simulation's real rows: not for publication.
 COMPARISON_FILE = "comparison.json"
@@ -69,24 +70,33 @@ def of_unlisted(names: Sequence[str], numbers: Collection[str], ordered: Sequenc
     Many of their values are `other`, or not listed; `ordered` are columns of numbers or dates with other cells.
 
     >>> of_unlisted(["ward", "CRP"], ["CRP", "age"])
-    'a schema that reads CRP as numbers and lists the values of ward'
+    'in the schema, read CRP as numbers and list the values of ward'
     >>> of_unlisted([], [], ["dose"])
-    'a schema that reads all cells of dose (format, missing_codes, censored)'
+    'in the schema, read all cells of dose (format, missing_codes, censored)'
     """
     read, listed = [n for n in names if n in numbers], [n for n in names if n not in numbers]
-    parts = [f"reads {few(read)} as numbers"] if read else []
-    parts += [f"lists the values of {few(listed)}"] if listed else []
-    parts += [f"reads all cells of {few(ordered)} (format, missing_codes, censored)"] if ordered else []
-    return f"a schema that {' and '.join(parts)}"
+    parts = [f"read {first_of(read, 3)} as numbers"] if read else []
+    parts += [f"list the values of {first_of(listed, 3)}"] if listed else []
+    parts += [f"read all cells of {first_of(ordered, 3)} (format, missing_codes, censored)"] if ordered else []
+    return f"in the schema, {' and '.join(parts)}"
 
 
-def percents(share: float) -> str:
-    """Returns a share in whole per cents, or under 1%.
+def percent(share: float, *, up: bool = False) -> str:
+    """Returns a share in per cent, with two digits.
 
-    >>> percents(0.004), percents(0.125), percents(0.0)
-    ('under 1%', '12%', '0%')
+    A little is not 0%, and less than all is not 100%. `up` rounds up, as of a bound.
+
+    >>> percent(0.3812), percent(0.0042), percent(0.00421, up=True), percent(0.0), percent(0.9996), percent(1.0)
+    ('38%', '0.42%', '0.43%', '0%', '99.96%', '100%')
     """
-    return "under 1%" if 0.0 < share < 0.005 else f"{share:.0%}"
+    if share <= 0.0:
+        return f"-{percent(-share)}" if share else "0%"
+    hundredths = 100.0 * share
+    telling, most = (abs(hundredths - 100.0), 1) if hundredths > 99.0 else (hundredths, 2)  # beyond 99, what is missing
+    digits = min(max(most - 1 - math.floor(math.log10(telling)), 0), 6) if telling else 0
+    whole = math.ceil(hundredths * 10**digits - 1e-9) if up else round(hundredths * 10**digits)
+    text = f"{max(whole, 1) / 10**digits:.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.') if digits else text}%"
 
 
 def short(value: float) -> float:

@@ -2,8 +2,8 @@
 
 It follows from the losses of the columns and of the linked pairs.
 
-Every loss is in units of what a person would call lost: 1 is `LOST`, at half of it a column has moved and a link is
-weakened. Whoever finds the losses, from real rows or from released values alone, hands them to the same `Verdict`.
+Every loss is in units of what a person would call lost: 1 is `LOST`, from half of it on a column or a link has
+changed. Whoever finds the losses, from real rows or from released values alone, hands them to the same `Verdict`.
 
 | what | lost beyond |
 |---|---|
@@ -17,8 +17,8 @@ weakened. Whoever finds the losses, from real rows or from released values alone
 | values that are `other`, or in no real row | more than a fifth of the rows |
 | rows that repeat others | four fifths more than of real rows; a sample with replacement has 1/e, under half of it |
 
-A use needs nearly all of what it rests on (`NEEDED`) to be kept, and no foremost one to be lost: "weakened" and "moved"
-are not kept. Of released values alone some is in doubt and some was not seen: a use is then called fit only where
+A use needs nearly all of what it rests on (`NEEDED`) to be kept, and no foremost one to be lost: "changed"
+is not kept. Of released values alone some is in doubt and some was not seen: a use is then called fit only where
 doubt cannot make it unfit, and not fit only where doubt cannot make it fit; else it is not known. So real rows, which
 leave no doubt, never judge more mildly than released values that are right about what they are sure of.
 """
@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from fedsyn.output import shortened
 from fedsyn.table.schema import CategoricalColumn
 from fedsyn.table.schema.columns import Column
 
@@ -47,7 +48,7 @@ NEEDED = 0.9
 #: Characters of one sentence of a verdict: two lines of a terminal.
 LONGEST = 160
 
-State = Literal["kept", "weakened", "lost"]
+State = Literal["kept", "changed", "lost"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Judged:
 
     Attributes:
         name: such as "age" or "age × ward".
-        loss: 1 is lost, 0.5 is weakened.
+        loss: 1 is lost, 0.5 is changed.
         why: what became of it, in words.
     """
 
@@ -67,7 +68,12 @@ class Judged:
     @property
     def state(self) -> State:
         """Word for the state."""
-        return "kept" if self.loss <= 0.5 else "weakened" if self.loss <= 1.0 else "lost"
+        return "kept" if self.loss <= 0.5 else "changed" if self.loss <= 1.0 else "lost"
+
+    @property
+    def became(self) -> str:
+        """Predicate that says the state."""
+        return "has changed" if self.state == "changed" else f"is {self.state}"
 
 
 def judged(name: str, losses: Sequence[tuple[str, float, str]]) -> Judged:
@@ -128,16 +134,16 @@ def judged_link(
     The worse of its association and its correlation counts.
 
     >>> judged_link("a × b", 0.3, 0.26, 0.82), judged_link("a × b", 0.3, 0.26, 0.82, doubt=0.1).state
-    (Judged(name='a × b', loss=0.36, why='association 0.30 became 0.26'), 'weakened')
+    (Judged(name='a × b', loss=0.36, why='association 0.30 became 0.26'), 'changed')
 
     Args:
         name: of the pair.
         was, now: association of the rows and of the table.
         share: of the link that is in the table; of another shape, less than the associations say.
-        doubt: by how much `share` may be off: a link is called neither kept nor lost that may be weakened.
+        doubt: by how much `share` may be off: a link is called neither kept nor lost that may be changed.
         linear: of two columns of numbers.
     """
-    shape = ", in another way" if now > 0.75 * was and share < 0.75 else ""
+    shape = ", between other values" if now > 0.75 * was and share < 0.75 else ""
     gone = min(1.0, 1.0 - share)  # no more than all of it: of links that are gone, chance would name the worst
     losses = [("link", doubtful("link", gone, doubt), f"association {was:.2f} became {now:.2f}{shape}")]
     if linear is not None:
@@ -300,13 +306,8 @@ def folded(column: Column, share: Sequence[float] | Any) -> float:
     return float(share[len(column.values) - 1])
 
 
-def few(names: Sequence[str]) -> str:
-    """Some names, of many the first."""
-    return f"{', '.join(names[:3])} and {len(names) - 3} more" if len(names) > 4 else ", ".join(names)
-
-
 def _named(one: Judged) -> str:
-    return f"{one.name} is {one.state}: {one.why}"
+    return f"{one.name} {one.became} ({one.why})"
 
 
 def _listed(uses: Sequence[Use], last: str = "and", counts: bool = True, whys: Mapping[str, str] | None = None) -> str:
@@ -327,14 +328,15 @@ def _refused(bad: Sequence[Use], amiss: Judged | None, first: str) -> str:
 
     `first` is what `amiss` is, if it is foremost, lost, and said before everything else; else it is empty.
     """
-    uses = [f"ot good for {_listed(bad, 'or', counts)}" for counts in (True, False)]
+    uses = [f"Not good for {_listed(bad, 'or', counts)}" for counts in (True, False)]
     if amiss is None:  # of training alone
-        return _fitting([f"N{uses[0]}: {bad[0].why}", f"N{uses[0]}"])
-    short = amiss.name if len(amiss.name) <= 60 else f"{amiss.name[:59]}…"
+        why = bad[0].why
+        return _fitting([f"{uses[0]}. {why[:1].upper()}{why[1:]}", uses[0]])
+    short = shortened(amiss.name, 60)
     if first:
         whys = (f" ({amiss.why})", "")
-        return _fitting([f"{first} {short} is lost{why}: n{use}" for why in whys for use in uses])
-    return _fitting([f"N{use}: {text}" for use in uses for text in (f"{short}: {amiss.why}", f"worst is {short}")])
+        return _fitting([f"{first} {short} is lost{why}. {use}" for why in whys for use in uses])
+    return _fitting([f"{use}. Worst is {short}{why}" for use in uses for why in (f" ({amiss.why})", "")])
 
 
 def _fitting(texts: Sequence[str]) -> str:

@@ -32,11 +32,10 @@ from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
 from fedsyn.evaluation.scores import Grouping, association, axis_labels, shares
-from fedsyn.evaluation.verdict import few
 from fedsyn.files import write_text
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
-from fedsyn.output import cell
+from fedsyn.output import cell, first_of
 from fedsyn.registry import installed_only, reported
 from fedsyn.runs.directory import (
     LOOKS_FILE,
@@ -256,7 +255,7 @@ def facts_of(
     """
     data = published_config(run)["data"]
     return RunFacts(
-        source=few(data.get("holders") or [data["source"]]),
+        source=first_of(data.get("holders") or [data["source"]], 3),
         mechanism=run.mechanism.name,
         clients=holders_of(run, ledger),
         columns=None if schema is None else len(schema.order),

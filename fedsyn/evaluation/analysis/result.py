@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsyn.evaluation.analysis.combining import Combined
 from fedsyn.notebook import Bar, Shown, View
+from fedsyn.output import shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +127,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    name = row[0] if len(row[0]) <= widths[0] else f"{row[0][: widths[0] - 1]}…"
+    name = shortened(row[0], widths[0])
     return "  ".join(
         [f"{name:<{widths[0]}}", *(f"{text:>{width}}" for text, width in zip(row[1:], widths[1:], strict=True))]
     )

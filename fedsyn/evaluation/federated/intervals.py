@@ -23,7 +23,7 @@ from scipy.special import ndtri
 
 from fedsyn.evaluation.federated.question import TableQuestion
 from fedsyn.evaluation.federated.statistics import UNIT, Entries, rounding
-from fedsyn.evaluation.record import FEDERATED_FILE, Evaluation, sentence
+from fedsyn.evaluation.record import FEDERATED_FILE, Evaluation, percent, sentence
 from fedsyn.notebook import Bar, View
 
 #: Probability with which an interval may miss.
@@ -73,9 +73,8 @@ class FederatedQuality(Evaluation):
         if error is None:
             return "its holders said nothing of how good it is"
         which = "its holder says" if self.holders == 1 else f"its {self.holders:,} holders say"
-        return (
-            f"{which} that its workload error is {error.low:.3g} to {error.high:.3g} ({self.confidence:.0%} interval)"
-        )
+        interval = f"{percent(self.confidence)} interval"
+        return f"{which} that its workload error is {error.low:.3g} to {error.high:.3g} ({interval})"
 
     def explained(self) -> tuple[str, ...]:
         """Returns what the figures are of."""

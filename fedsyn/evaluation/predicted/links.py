@@ -38,6 +38,7 @@ from fedsyn.evaluation.predicted.effects import Effects, SketchError
 from fedsyn.evaluation.predicted.limits import Contrasts, limit, most_said
 from fedsyn.evaluation.predicted.looks import Measured, Scores, Sketched, Units, shown_share
 from fedsyn.evaluation.predicted.moments import SeenMoments
+from fedsyn.evaluation.record import percent
 from fedsyn.evaluation.scores import few_groups, places
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, judged_link
 from fedsyn.selection.planning import shrunk
@@ -83,7 +84,7 @@ class SeenLink:
         if not self.widths:
             return judgement
         return replace(
-            judgement, why=f"about {self.kept:.0%} of the correlation is kept at most, by the columns' spread"
+            judgement, why=f"about {percent(self.kept)} of the correlation is kept at most, by the columns' spread"
         )
 
 

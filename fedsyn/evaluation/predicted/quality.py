@@ -25,11 +25,12 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted.effects import Effects, Released, Scenario, SketchError, Source
 from fedsyn.evaluation.predicted.links import SeenLinks, seen_links
 from fedsyn.evaluation.predicted.moments import MOMENT_DOUBT, QUANTILE, SeenMoments, seen_moments
-from fedsyn.evaluation.predicted.unlisted import UnlistedShare, clauses, percent, unlisted_shares
-from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, percents, sentence, short
-from fedsyn.evaluation.verdict import LOST, Judged, Verdict, few, folded, judged
+from fedsyn.evaluation.predicted.unlisted import UnlistedShare, clauses, unlisted_shares
+from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, percent, sentence, short
+from fedsyn.evaluation.verdict import LOST, Judged, Verdict, folded, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.notebook import Bar, View
+from fedsyn.output import first_of
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.marginals import groups_within
 from fedsyn.table.counting.workload import Workload, subsets
@@ -161,12 +162,14 @@ class PredictedQuality(Evaluation):
                 (
                     "rows",
                     one.value / 2.0,
-                    f"about {percents(one.value / 2.0)} of its rows differ from the real ones in bin or value",
+                    f"about {percent(one.value / 2.0)} of its rows differ from the real ones in bin or value",
                 )
             ]
-            losses.append(("other", other, f"{percents(other)} of its rows are 'other', an unlisted value"))
+            losses.append(("other", other, f"{percent(other)} of its rows are 'other', an unlisted value"))
             if share := unlisted.get(name):
-                losses.append(("other", share, f"about {percent(share)} of its rows are not listed"))
+                losses.append(
+                    ("other", share, f"about {percent(share)} of its rows hold values that the schema does not list")
+                )
             losses += self.moments[name].losses(doubt) if name in self.moments else []
             judgements.append(judged(name, losses))
         return judgements
@@ -193,22 +196,22 @@ class PredictedQuality(Evaluation):
         if folded or unlisted:
             return of_unlisted(folded, self.numbers, [one.column for one in unlisted if one.ordered])
         gains = {name: error for name, error in self.scenarios.items() if name.startswith("twice")}
-        best = min(gains, key=lambda name: gains[name]) if gains else "a larger epsilon or more rows"
+        best = f"run with {min(gains, key=lambda name: gains[name])}" if gains else "raise epsilon or bring more rows"
         if orderless := self.seen.orderless:
-            return f"values in their order (ordered: true), if they have one, in {few(orderless)}, else {best}"
+            have = "has" if len(orderless) == 1 else "have"
+            return f"if {first_of(orderless, 3)} {have} an order, list the values in it (ordered: true). Else {best}"
         return best
 
     def sentence(self) -> str:
         """Returns the verdict and the predicted error, as one clause."""
         if self.workload_error is None:
-            return "; ".join([f"how good it is cannot be said: {self.why}", *clauses(self.unlisted)])
+            return "; ".join([f"nobody can say how good it is, because {self.why}", *clauses(self.unlisted)])
         said = [self._told(), *map(sentence, filter(None, [self.seen.sentence()])), sentence(self.error())]
         return f"by what was released: {' '.join(said).removesuffix('.')}"
 
     def _told(self) -> str:
         """Returns the verdict's sentences, and one on unlisted values."""
-        unlisted = [f"Not listed: {'; '.join(told)}."] if (told := clauses(self.unlisted)) else []
-        return " ".join([*self.verdict().sentences(), *unlisted])
+        return " ".join([*self.verdict().sentences(), *map(sentence, clauses(self.unlisted))])
 
     def seen_unlisted(self) -> list[str]:
         """Returns a clause on each column with unlisted rows."""
@@ -220,12 +223,11 @@ class PredictedQuality(Evaluation):
         error = self.workload_error
         if error.source == "unknown":
             return (
-                f"workload error of at least {error.low:.3g} and at most {error.high:.3g}: nothing was released of "
-                "some pairs of columns, so nobody can say more; `evaluation.federated` asks the holders"
+                f"the workload error is at least {error.low:.3g} and at most {error.high:.3g}. Nothing was released "
+                "about some pairs of columns. `evaluation.federated` asks the holders"
             )
-        return (
-            f"predicted workload error {error.value:.3g} ({error.low:.3g} to {error.high:.3g} for nine tables of ten)"
-        )
+        interval = f"{error.low:.3g} to {error.high:.3g} for nine tables of ten"
+        return f"the workload error is about {error.value:.3g} ({interval})"
 
     def explained(self) -> tuple[str, ...]:
         """Returns the distances, their grounds, and what would lower them."""
@@ -239,8 +241,8 @@ class PredictedQuality(Evaluation):
         groups = ""
         if joined := self.seen.joined:
             groups = (
-                f"Some values of {few(joined)} were counted together. A distance that rests on a sketch omits what "
-                "links single values of such a group."
+                f"Some values of {first_of(joined, 3)} were counted together. A distance that rests on a sketch "
+                "omits what links single values of such a group."
             )
         return tuple(filter(None, (text, groups, self.advice())))
 
@@ -255,13 +257,13 @@ class PredictedQuality(Evaluation):
             "every association that was seen": "up to {} smaller if the model had every association that was seen",
         }
         clauses = [
-            words[name].format(percents(gain))
+            words[name].format(percent(gain))
             for name, gain in sorted(gains.items(), key=lambda g: -g[1])
             if gain >= 0.01
         ]
         if not clauses:
             return ""
-        more = " A run with twice the rows or the epsilon measures more, which is not counted: it often gains more."
+        more = " Such a run also measures more. That often gains more, and is not counted."
         listed = ", ".join(clauses[:-1]) + " and " * (len(clauses) > 1) + clauses[-1]
         return f"The error would be {listed}.{more if 'twice' in listed else ''}"
 

@@ -22,9 +22,11 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from fedsyn.domain import Domain
-from fedsyn.evaluation.verdict import CHANCE, few
+from fedsyn.evaluation.record import percent
+from fedsyn.evaluation.verdict import CHANCE
 from fedsyn.inference import AnyModel, Evidence
 from fedsyn.inference.measurements import Measurement
+from fedsyn.output import first_of
 from fedsyn.table.schema import BinnedColumn, Schema
 
 #: The interval holds the share in nine runs of ten.
@@ -114,24 +116,9 @@ def clauses(shares: Sequence[UnlistedShare]) -> list[str]:
     rest = [one for one in shares if not one.seen and one.high is not None]
     if not rest:
         return seen
-    names = few([f"'{one.column}'" for one in rest])
+    names = first_of([f"'{one.column}'" for one in rest], 3)
     most = max(one.high or 0.0 for one in rest)
     return [
         *seen,
         f"fewer than {percent(most, up=True)} of the rows hold values of {names} that the schema does not list",
     ]
-
-
-def percent(share: float, *, up: bool = False) -> str:
-    """Returns a share in per cent, with two digits.
-
-    >>> percent(0.3812), percent(0.0042), percent(0.00421, up=True), percent(1.0), percent(0.0)
-    ('38%', '0.42%', '0.43%', '100%', '0%')
-    """
-    if share <= 0.0:
-        return "0%"
-    digits = 1 - math.floor(math.log10(100.0 * share))
-    scale = 10.0 ** min(max(digits, 0), 6)
-    hundredths = 100.0 * share * scale
-    whole = math.ceil(hundredths - 1e-9) if up else round(hundredths)
-    return f"{whole / scale:.10g}%"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsyn.evaluation.real.reading import SHARED, Cells, Notation, Reading
-from fedsyn.evaluation.record import short
+from fedsyn.evaluation.record import percent, short
 from fedsyn.evaluation.scores import Codes, Floats, Moments, closeness
 from fedsyn.evaluation.verdict import LOST, Judged, judged
 from fedsyn.lazy import pd
@@ -84,23 +84,23 @@ class ColumnScore:
     def losses(self) -> list[tuple[str, float, str]]:
         """Returns the column's losses: kind, amount, words each."""
         what = "numbers beyond all real ones, or words" if self.ordered else "words that no real row has"
-        losses = [("other", self.new, f"{self.new:.0%} of its rows hold {what}")]
-        losses.append(("rows", self.moved, f"{self.moved:.0%} of its rows fall into another group of values"))
+        losses = [("other", self.new, f"{percent(self.new)} of its rows hold {what}")]
+        losses.append(("rows", self.moved, f"{percent(self.moved)} of its rows fall into another group of values"))
         losses += [] if self.moments is None else _of_moments(*self.moments, self.spread, self.plain)
         if self.tail is not None:
-            was, now = map(_percent, self.tail[1:])
-            losses.append(("tail", self.tail_lost, f"{was} of the real rows lie far out, and {now} of its rows"))
+            was, now = map(percent, self.tail[1:])
+            losses.append(("tail", self.tail_lost, f"{was} of the real rows lie far out, and {now} of its rows do"))
         # Numbers that no real row has are no loss of a mean: they are said, and the column has moved at most.
-        unlike = f"{self.unlike:.0%} of its numbers stand in no real row{self._digits()}"
+        unlike = f"{percent(self.unlike)} of its numbers stand in no real row{self._digits()}"
         losses.append(("other", min(self.unlike, 0.75 * LOST["other"]), unlike))
         for share in filter(None, (self.common, self.missing)):
-            words = "was missing in" if share is self.missing else f"{share.label!r} had"
+            words = "it was missing in" if share is self.missing else f"{share.label!r} had"
             then = "is in" if share is self.missing else "has"
             losses.append(
                 (
                     "share",
                     share.moved,
-                    f"{words} {_percent(share.real)} of the rows and {then} {_percent(share.synthetic)}",
+                    f"{words} {percent(share.real)} of the rows and {then} {percent(share.synthetic)}",
                 )
             )
         return losses
@@ -114,15 +114,6 @@ class ColumnScore:
         if real == synthetic or real is None:
             return ""
         return f" (real ones have {real} decimals at most, these {'more than six' if synthetic is None else synthetic})"
-
-
-def _percent(share: float) -> str:
-    """A share of the rows; a little is not none.
-
-    >>> _percent(0.918), _percent(0.0007), _percent(0.0)
-    ('92%', '0.07%', '0%')
-    """
-    return f"{share:.0%}" if share >= 0.01 or not share else f"{100 * share:.1g}%"
 
 
 def _of_moments(real: Moments, synthetic: Moments, spread: float, plain: bool) -> list[tuple[str, float, str]]:

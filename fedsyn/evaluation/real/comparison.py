@@ -33,9 +33,10 @@ from fedsyn.evaluation.real.regressions import regressions as compared_regressio
 from fedsyn.evaluation.real.repeats import Repeats, repeats
 from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence, short
 from fedsyn.evaluation.scores import Codes, Floats, closeness, correlations, link
-from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Correlation, Judged, Verdict, few, judged_link
+from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Correlation, Judged, Verdict, judged_link
 from fedsyn.lazy import pd
 from fedsyn.notebook import Bar, View
+from fedsyn.output import first_of
 from fedsyn.table.schema import Schema
 
 MOST_ROWS = 200_000
@@ -163,7 +164,7 @@ class TableComparison(Evaluation):
         if not links:
             unseen = f"no link of two columns is beyond chance in {self.real_rows:,} real rows, so none was judged"
         elif any(rule.startswith("Pairs are") for rule in self.rules):
-            unseen = f"pairs of {MOST_PAIRED_COLUMNS} of the {len(self.columns)} columns alone were judged"
+            unseen = f"only pairs of {MOST_PAIRED_COLUMNS} of the {len(self.columns)} columns were judged"
         training, why = None, self.missing.get("prediction", "")
         if (prediction := self.prediction) and prediction.can_judge:
             training = prediction.kept, f"a model that learned {prediction.label} from it {prediction.words()}"
@@ -189,15 +190,15 @@ class TableComparison(Evaluation):
             numbers = [column.name for column in read if column.ordered]
             return of_unlisted([column.name for column in read], numbers)
         if cut := [column.name for column in lost if column.by_schema]:
-            return f"bounds and bins that fit the values of {few(cut)}: the real rows lose as much to them"
+            return f"set other bounds and bins for {first_of(cut, 3)}. The real rows lose as much to them without noise"
         links = [pair for pair in self.pairs if pair.linked and pair.judged().state == "lost"]
         sizes = {column.name: column.codes for column in self.columns}
         cells = [sizes[pair.first] * sizes[pair.second] for pair in links]
         if cells and float(np.median(cells)) > max(64, self.real_rows / 20):
-            return f"fewer bins: two columns have {np.median(cells):,.0f} cells for {self.real_rows:,} rows"
+            return f"use fewer bins. A lost pair has {np.median(cells):,.0f} cells for {self.real_rows:,} rows (median)"
         amiss = (pair.judged() for pair in self.pairs if pair.linked), (column.judged() for column in self.columns)
         kept = all(one.state == "kept" for some in amiss for one in some)
-        return "" if kept else "a larger epsilon or more rows"
+        return "" if kept else "raise epsilon or bring more rows"
 
     def sentence(self) -> str:
         """Returns the verdict, as one clause."""
@@ -212,7 +213,7 @@ class TableComparison(Evaluation):
         rows = [(one.name, one.state, one.why) for one in both]
         bars = [Bar(one.name, one.loss) for one in both]
         head, note = ("column, linked pair or regression", "verdict", "its largest loss"), NOT_PRIVATE
-        return View(sentence(self.sentence()), head, rows, [note], "loss: 0.5 is weakened or moved, 1 is lost", bars)
+        return View(sentence(self.sentence()), head, rows, [note], "loss: above 0.5 changed, above 1 lost", bars)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns JSON values, without the scales of metrics, which `document` has."""
@@ -362,7 +363,7 @@ def _shared_columns(
         raise DataError("the two tables have no column in common")
     if label is not None and label not in names:
         raise DataError(f"the two tables have no column '{label}' in common, which is to be predicted")
-    return names, [f"Not judged, because the real rows lack them: {few(alone)}."] if alone else []
+    return names, [f"Not judged, because the real rows lack them: {first_of(alone, 3)}."] if alone else []
 
 
 def _read_columns(

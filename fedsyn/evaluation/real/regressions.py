@@ -22,6 +22,7 @@ from fedsyn.evaluation.analysis.estimators import Logit
 from fedsyn.evaluation.analysis.formulas import Question, columns_in, question_of
 from fedsyn.evaluation.analysis.tables import SyntheticTables
 from fedsyn.evaluation.real.reading import Notation
+from fedsyn.evaluation.record import percent, sentence
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, judged
 from fedsyn.table.schema import BinnedColumn
 from fedsyn.table.schema.binned import NUMBERS
@@ -112,7 +113,9 @@ class Coefficient:
         shown = abs(self.real) > _beyond(among) * self.real_error or most * self.scale >= LEAST_LINK
         if self.moved(among) and shown:
             gone = min(1.0, 1.0 - self.real * self.synthetic / most**2)
-            found.append(("link", gone, f"{self.name} {self.real:.3g} became {self.synthetic:.3g}"))
+            found.append(
+                ("link", gone, f"the coefficient of {self.name} went from {self.real:.3g} to {self.synthetic:.3g}")
+            )
         if told and not replace(self, real_error=self.wider * self.real_error).told(among):
             words = f"the interval of {self.name} is {self.wider:.1f} times as wide"
             found.append(("spread", math.log(self.wider), words))
@@ -151,7 +154,12 @@ class RegressionScore:
     def rows(self) -> list[tuple[str, ...]]:
         """Returns each term with both estimates, intervals and their overlap."""
         return [
-            (one.name, *(_with_interval(*both) for both in one.both()), f"{one.overlap:.0%}", f"{one.difference:+.1f}")
+            (
+                one.name,
+                *(_with_interval(*both) for both in one.both()),
+                f"{percent(one.overlap)}",
+                f"{one.difference:+.1f}",
+            )
             for one in self.coefficients
         ]
 
@@ -159,14 +167,14 @@ class RegressionScore:
         """Returns a clause on the coefficients."""
         found, name = self.judged(), f"the regression {self.formula}"
         if self.failed:
-            return f"{name} cannot be estimated from the table: {self.failed}"
+            return f"{name} cannot be estimated from the table. {sentence(self.failed)}".removesuffix(".")
         if found is None:
             return f"{name} has too few real rows to be judged"
         overlaps = [one.overlap for one in self.coefficients]
         apart = sum(overlap <= 0 for overlap in overlaps)
         text = f"{apart} of {len(overlaps)} intervals lie apart"
-        text = text if apart else f"its intervals overlap by {np.mean(overlaps):.0%}"
-        return f"{name} is {found.state}: {found.why or text}"
+        text = text if apart else f"its intervals overlap by {percent(float(np.mean(overlaps)))}"
+        return f"{name} {found.became} ({found.why or text})"
 
 
 def regressions(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedsyn.evaluation.record import percent
 from fedsyn.evaluation.verdict import Judged, judged
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Repeats:
 
     def judged(self) -> Judged:
         """Returns the loss of rows that repeats stand in for."""
-        words = f"{self.synthetic:.0%} of rows repeat others, {self.real:.0%} of real ones"
+        words = f"{percent(self.synthetic)} of its rows repeat others, {percent(self.real)} of the real ones do"
         return judged("variety of rows", [("repeats", max(0.0, self.synthetic - self.real), words)])
 
 

@@ -15,7 +15,9 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.evaluation.record import percent
 from fedsyn.evaluation.report.tables import Table
+from fedsyn.output import shortened
 
 MOST_MARGINALS = 60
 MOST_BARS = 48
@@ -96,7 +98,7 @@ class Marginal:
 
         They are as many as fit a phone.
         """
-        labels = [_short(label) for label in self.labels]
+        labels = [shortened(label, 12) for label in self.labels]
         step = math.ceil(self.width / max(1, _LETTERS // (max(map(len, labels)) + 2)))
         return [(labels[i], 100.0 * (i + 0.5) / self.width) for i in range(0, len(labels), step)]
 
@@ -104,7 +106,9 @@ class Marginal:
     def says(self) -> str:
         """The chart in words."""
         most = int(np.argmax(self.synthetic))
-        text = f"{self.name}: most frequent in the synthetic table is {self.labels[most]}, {self.synthetic[most]:.1%}"
+        text = (
+            f"{self.name}: most frequent in the synthetic table is {self.labels[most]}, {percent(self.synthetic[most])}"
+        )
         if self.real is None:
             return f"{text}."
         gap = np.array(self.synthetic) - np.array(self.real)
@@ -187,7 +191,7 @@ class HeatMap:
     @property
     def shown(self) -> list[str]:
         """Names as there is room for them; none of many columns."""
-        return [_short(name, 15) for name in self.names] if len(self.names) <= MOST_NAMED else []
+        return [shortened(name, 15) for name in self.names] if len(self.names) <= MOST_NAMED else []
 
     def cells(self) -> Iterator[Cell]:
         """Yields what is coloured."""
@@ -261,10 +265,10 @@ class Cross:
             name: [[v / max(sum(row), 1e-300) for v in row] for row in rows] for name, rows in self.tables.items()
         }
         top = max(v for rows in within.values() for row in rows for v in row) or 1.0
-        labels = [[_short(text, 15) for text in texts] for texts in (self.rows, self.columns)]
+        labels = [[shortened(text, 15) for text in texts] for texts in (self.rows, self.columns)]
         for name, rows in within.items():
             cells = [
-                Cell(x, y, round(v / top, 3), f"{self.rows[y]}, {self.columns[x]}: {v:.0%} of the row")
+                Cell(x, y, round(v / top, 3), f"{self.rows[y]}, {self.columns[x]}: {percent(v)} of the row")
                 for y, row in enumerate(rows)
                 for x, v in enumerate(row)
             ]
@@ -338,9 +342,3 @@ class Lines:
 
 
 Picture = Columns | Histogram | HeatMap | Cross | Bars | Intervals | Lines
-
-
-def _short(text: str, most: int = 12) -> str:
-    """Returns both ends of a text that is long."""
-    half = most // 2
-    return text if len(text) <= most else f"{text[:half]}…{text[half - most + 1 :]}"

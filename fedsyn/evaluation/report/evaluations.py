@@ -20,7 +20,7 @@ from fedsyn.evaluation.real.comparison import MOST_DRAWN, PairScore, TableCompar
 from fedsyn.evaluation.real.prediction import Prediction
 from fedsyn.evaluation.real.propensity import Propensity
 from fedsyn.evaluation.real.regressions import RegressionScore
-from fedsyn.evaluation.record import Evaluation, sentence
+from fedsyn.evaluation.record import Evaluation, percent, sentence
 from fedsyn.evaluation.report.charts import (
     MOST_MARGINALS,
     Columns,
@@ -67,8 +67,8 @@ _TITLES = {
 _MARKS: dict[bool | None, Mark] = {True: "good", False: "bad", None: "mid"}
 #: State of a column -> its mark, and its word.
 _STATES: dict[State, tuple[Mark, str]] = {
-    "kept": ("good", "close"),
-    "weakened": ("mid", "moved"),
+    "kept": ("good", "kept"),
+    "changed": ("mid", "changed"),
     "lost": ("bad", "lost"),
 }
 
@@ -223,10 +223,10 @@ def in_short(evaluation: Evaluation) -> list[str]:
 
 
 def unlisted(evaluation: Evaluation) -> list[str]:
-    """Returns at most one sentence, on values that are not listed."""
+    """Returns sentences on values that are not listed."""
     if not isinstance(evaluation, PredictedQuality) or evaluation.workload_error is None:
         return []
-    return [f"Not listed: {'; '.join(told)}."] if (told := clauses(evaluation.unlisted)) else []
+    return [*map(sentence, clauses(evaluation.unlisted))]
 
 
 # From real rows ------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def _losses(losses: Sequence[tuple[str, float, str]]) -> Table:
     """Returns what a column lost, the most first."""
     each = sorted(((amount / LOST[kind], words) for kind, amount, words in losses), reverse=True)
     rows = [(words, "beyond 9" if loss > 9 else f"{loss:.2f}") for loss, words in each]
-    return Table(("change", "loss"), rows, "All changes; from 0.5 on it has moved, from 1 on it is lost")
+    return Table(("change", "loss"), rows, "All changes; above 0.5 it has changed, above 1 it is lost")
 
 
 def _cross(table: TwoWay) -> Cross:
@@ -283,7 +283,7 @@ def _pair(pair: PairScore) -> Table:
     rows = [("association (Cramér's V)", f"{pair.association:.2f}", f"{pair.association_synthetic:.2f}")]
     if pair.correlation is not None:
         rows.append(("correlation", f"{pair.correlation.was:.2f}", f"{pair.correlation.now:.2f}"))
-    caption = f"{max(pair.kept, 0.0):.0%} of the link is in the table; a row of the picture adds up to 100%"
+    caption = f"{percent(max(pair.kept, 0.0))} of the link is in the table; a row of the picture adds up to 100%"
     return Table(("", "real rows", "synthetic table"), rows, caption)
 
 
@@ -292,7 +292,7 @@ def _pairs(comparison: TableComparison) -> Iterator[Table]:
     rows = []
     for pair in comparison.pairs:
         words = pair.judged().state if pair.linked else "not linked"
-        share = f"{max(pair.kept, 0.0):.0%}" if pair.linked else ""
+        share = f"{percent(max(pair.kept, 0.0))}" if pair.linked else ""
         both = (f"{pair.association:.2f}", f"{pair.association_synthetic:.2f}")
         rows.append((pair.name, words, *both, share, f"{pair.score:.3f}"))
     worst, rest = rows[:MOST_DRAWN], rows[MOST_DRAWN:]
@@ -338,7 +338,7 @@ def _regression(regression: RegressionScore) -> Iterator[str | Intervals | Table
 
 
 def _propensity(propensity: Propensity) -> Table:
-    rows = [(f"{propensity.told:.0%}", f"{propensity.ratio:.1f}", f"{propensity.rows:,}")]
+    rows = [(f"{percent(propensity.told)}", f"{propensity.ratio:.1f}", f"{propensity.rows:,}")]
     head = ("rows put on the right side", "pMSE, times chance", "rows")
     return Table(head, rows, f"{sentence(propensity.words())} Fresh real rows have a ratio of 1.")
 
@@ -358,8 +358,9 @@ def _attack(attack: Attack, most_auc: float | None) -> tuple[Table, str]:
         narrow=3,
     )
     text = (
-        f"{attack.rows:,} rows of each kind, searched among {attack.synthetic:,} synthetic rows. Equal to a synthetic "
-        f"row, code for code: {attack.copies:.1%} of the training rows, {attack.copies_held_out:.1%} of the others."
+        f"{attack.rows:,} rows of each kind, searched among {attack.synthetic:,} synthetic rows. "
+        f"{percent(attack.copies)} of the training rows equal a synthetic row in every code, and "
+        f"{percent(attack.copies_held_out)} of the others do."
     )
     if most_auc is not None:
         text += f" The guarantee allows no attack an AUC above {most_auc:.3f}."
@@ -375,7 +376,7 @@ def _asked(quality: FederatedQuality) -> Table:
         for name, figure in quality.figures.items()
     ]
     holders = "1 holder" if quality.holders == 1 else f"{quality.holders:,} holders"
-    caption = f"Asked of {holders}, with noise; {quality.confidence:.0%} intervals"
+    caption = f"Asked of {holders}, with noise; {percent(quality.confidence)} intervals"
     return Table(("figure", "from", "to", "at the holders", "what"), rows, caption, narrow=4)
 
 

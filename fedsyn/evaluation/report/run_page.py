@@ -30,8 +30,7 @@ from fedsyn.evaluation.report.evaluations import (
 )
 from fedsyn.evaluation.report.page import Folded, Page, Part, Piece
 from fedsyn.evaluation.report.tables import Table, number
-from fedsyn.evaluation.verdict import few
-from fedsyn.output import counted, filled
+from fedsyn.output import counted, filled, first_of
 from fedsyn.privacy.against import in_words
 from fedsyn.privacy.unit import promised, protects, unit_from_dict
 
@@ -390,7 +389,7 @@ def _made(facts: RunFacts) -> Iterator[Piece]:
         joined = {name for edge in facts.edges for name in edge[:2]}
         alone = [name for name in facts.domain if name not in joined]
         yield f"The model describes {counted(len(facts.edges), 'pair')} of columns together." + (
-            f" Without a link, drawn independently: {few(alone)}." if alone else ""
+            f" Without a link, drawn independently: {first_of(alone, 3)}." if alone else ""
         )
         rows = [[a, b, f"{v:.2f}"] for a, b, v in sorted(facts.edges, key=lambda edge: -edge[2])]
         caption = "Pairs of the model, the strongest first"

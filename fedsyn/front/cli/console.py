@@ -32,7 +32,7 @@ from rich.progress import (
 from rich.table import Table
 
 from fedsyn.errors import ConfigError
-from fedsyn.output import console, say
+from fedsyn.output import console, say, shortened
 
 if TYPE_CHECKING:
     from fedsyn.evaluation.verdict import Verdict
@@ -266,9 +266,8 @@ def say_verdict(verdict: Verdict) -> None:
         counts = [f" ({use.kept} of {use.of})" if use.of and use.name != "regression" else "" for use in some]
         texts[what] = ", ".join(f"{use.name}{count}" for use, count in zip(some, counts, strict=True))
     if amiss is not None and any(use.of for use in uses["not good for"]):
-        name = amiss.name if len(amiss.name) <= _LONGEST_NAME else f"{amiss.name[: _LONGEST_NAME - 1]}…"
-        moved = amiss.state == "weakened" and amiss in verdict.columns
-        texts["not good for"] += f"; {name} {'moved' if moved else f'is {amiss.state}'}"
+        name = shortened(amiss.name, _LONGEST_NAME)
+        texts["not good for"] += f"; {name} {amiss.became}"
     said = [(what, text) for what, text in {**texts, "next": verdict.next}.items() if text]
     left = _MOST_LINES
     for after, (what, text) in zip(reversed(range(len(said))), said, strict=True):

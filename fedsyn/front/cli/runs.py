@@ -225,7 +225,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
         say_verdict(verdict)
     for evaluation in found:
         if figure := figure_of(evaluation):
-            say_line(evaluation.LABEL, figure.removeprefix(f"{evaluation.LABEL} "))
+            say_line(evaluation.LABEL, figure)
     measured = [f"{name} {value:.4g}" for name, value in metrics.items() if is_quality(name)]
     if measured:
         say_line("metrics", f"{', '.join(measured)} (of real rows: not for publication)")

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedsyn.front.cli.console import JsonOption, cell_progress, out_console, working, writing
-from fedsyn.output import plain, say
+from fedsyn.output import plain, say, shortened
 
 if TYPE_CHECKING:
     from fedsyn.sweep import Results
@@ -109,23 +109,19 @@ def compare(
         block = slice(start, start + abreast)
         table = Table("", box=None, padding=(0, 2, 0, 0))
         for folder in folders[block]:
-            table.add_column(_short(str(folder)), justify="right", no_wrap=True)
+            table.add_column(_in_column(str(folder)), justify="right", no_wrap=True)
         for group, rows in groups.items():
             table.add_row()
             table.add_row(group)
             for what, texts in rows:
-                table.add_row(Text(what), *map(_short, texts[block]))
+                table.add_row(Text(what), *map(_in_column, texts[block]))
         out_console.print(table, highlight=False)
     say("* the best of its row. Metrics of real rows are not for publication.")
 
 
-def _short(text: str) -> Text:
-    """Shortens a text of a run to its two ends.
-
-    A text that is short enough stays whole.
-    """
-    text, half = plain(text, keep=""), _WIDEST // 2
-    return Text(text if len(text) <= _WIDEST else f"{text[: half - 1]}…{text[-half:]}")
+def _in_column(text: str) -> Text:
+    """Returns a text of a run as narrow as its column."""
+    return Text(shortened(plain(text, keep=""), _WIDEST))
 
 
 def report(

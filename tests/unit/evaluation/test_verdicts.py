@@ -55,7 +55,7 @@ def correlation(frame: pd.DataFrame) -> float:
     return float(r[np.triu_indices(10, 1)].mean())
 
 
-@pytest.mark.parametrize(("kept", "state"), [(0.95, "kept"), (0.62, "weakened"), (0.35, "lost"), (0.0, "lost")])
+@pytest.mark.parametrize(("kept", "state"), [(0.95, "kept"), (0.62, "changed"), (0.35, "lost"), (0.0, "lost")])
 def test_a_link_that_shrinks_by_more_than_half_is_lost(kept: float, state: str) -> None:
     """Of 45 linked pairs of 1,200 rows at most 4 may be on the wrong side of a threshold 0.12 away (0.04 is an sd)."""
     real = newcomers.survey(3_000)
@@ -77,7 +77,7 @@ def test_items_of_one_factor_are_never_called_independent() -> None:
     found = beside(newcomers.drafted(real), real, made)
     assert "independent" not in found.sentence()
     assert re.match(
-        r"The link q\d+ × q\d+ is lost \(association 0\.\d\d became 0\.0\d\): not good for tables of two columns "
+        r"The link q\d+ × q\d+ is lost \(association 0\.\d\d became 0\.0\d\)\. Not good for tables of two columns "
         r"\(0 of 45 linked pairs kept\) or regression\. Good for counts of single columns \(14 of 14 columns kept\)\.",
         found.sentence(),
     )
@@ -118,7 +118,7 @@ def test_a_column_is_judged_by_what_a_person_would_lose() -> None:
     assert dx.state == "lost" and re.fullmatch(r"'(False' had 5\d%|True' had 49%) of the rows and has (89|11)%", dx.why)
 
 
-@pytest.mark.parametrize(("loss", "state"), [(0.09, "kept"), (0.15, "weakened"), (0.25, "lost")])
+@pytest.mark.parametrize(("loss", "state"), [(0.09, "kept"), (0.15, "changed"), (0.25, "lost")])
 def test_a_mean_that_moves_by_a_fifth_of_a_standard_deviation_is_lost(loss: float, state: str) -> None:
     real = pd.DataFrame({"x": np.random.default_rng(0).normal(50, 10, 2_000)})
     schema = Schema(columns={"x": NumericColumn(lower=0, upper=100, bins=50)}, approved=True)
@@ -164,7 +164,7 @@ def test_values_that_bounds_cut_are_no_matter_of_epsilon() -> None:
     columns = {"amount": NumericColumn(lower=0, upper=200, bins=50), "x": NumericColumn(lower=0, upper=100, bins=50)}
     found = beside(Schema(columns=columns, approved=True), real, real.clip(upper=200))
     assert [column.name for column in found.columns if column.by_schema] == ["amount"]
-    assert found.remedy() == "bounds and bins that fit the values of amount: the real rows lose as much to them"
+    assert found.remedy() == "set other bounds and bins for amount. The real rows lose as much to them without noise"
 
 
 def test_the_worst_of_links_that_are_gone_is_the_strongest() -> None:
@@ -186,14 +186,14 @@ def test_a_column_that_became_other_is_lost() -> None:
     found = beside(schema, real, schema.decode(schema.encode(real), np.random.default_rng(0)))
     states = {column.name: column.judged().state for column in found.columns}
     assert states["postcode"] == "lost" and states["age"] == "kept"
-    assert "postcode: 100% of its rows hold words that no real row has" in found.sentence()
-    assert "Next: a schema that lists the values of postcode" in found.sentence()
+    assert "Worst is postcode (100% of its rows hold words that no real row has)." in found.sentence()
+    assert "Next: in the schema, list the values of postcode" in found.sentence()
     numbers = real.assign(crp=np.random.default_rng(0).normal(5, 1, len(real)).round(2))[["crp", "age"]]
     listed = Schema(
         columns={"crp": CategoricalColumn(categories=("5.0",)), "age": schema.columns["age"]}, approved=True
     )
     found = beside(listed, numbers, listed.decode(listed.encode(numbers), np.random.default_rng(0)))
-    assert found.sentence().endswith("Next: a schema that reads crp as numbers")
+    assert found.sentence().endswith("Next: in the schema, read crp as numbers")
 
 
 def test_a_reversed_link_and_one_of_another_shape_are_lost() -> None:
@@ -205,7 +205,7 @@ def test_a_reversed_link_and_one_of_another_shape_are_lost() -> None:
     assert link(real, 2_000, stronger, 2_000).kept == pytest.approx(0.6, abs=0.01)
 
 
-@pytest.mark.parametrize(("far", "state"), [(0.0, "kept"), (0.03, "weakened"), (0.2, "lost")])
+@pytest.mark.parametrize(("far", "state"), [(0.0, "kept"), (0.03, "changed"), (0.2, "lost")])
 def test_a_correlation_that_rows_far_off_shrink_is_not_kept(far: float, state: str) -> None:
     """In groups of equally many rows three per cent of rows at the bounds hardly count: the association stays."""
     rng, rows = np.random.default_rng(0), 4_000
@@ -216,7 +216,7 @@ def test_a_correlation_that_rows_far_off_shrink_is_not_kept(far: float, state: s
     assert pair.correlation is not None and pair.judged().state == state
     for told, values in zip((pair.correlation.was, pair.correlation.now), (real, made), strict=True):
         assert told == pytest.approx(np.corrcoef(values.T)[0, 1], abs=1e-4)
-    if state == "weakened":
+    if state == "changed":
         assert pair.kept > 0.75 and pair.judged().why.startswith("correlation 0.5")
 
 
@@ -232,7 +232,7 @@ def fits(**facts: object) -> list[bool | None]:
 def test_a_use_needs_nearly_all_of_it_kept() -> None:
     assert fits() == [True, True, True, None] and fits(training=(0.9, "")) == [True, True, True, True]
     assert fits(links=[]) == [True, None, None, None]  # nothing was there to keep
-    assert fits(links=[MOVED]) == [True, False, False, None]  # weakened is not kept
+    assert fits(links=[MOVED]) == [True, False, False, None]  # changed is not kept
     assert fits(columns=[COLUMNS[0], MOVED]) == [False, True, False, None]
     assert fits(links=[KEPT] * 8 + [MOVED])[1] is False and fits(links=[KEPT] * 9 + [MOVED])[1:3] == [True, True]
     assert fits(links=[KEPT] * 9 + [LOST])[1:3] == [True, False]  # a regression may need that one
@@ -247,15 +247,15 @@ def test_a_lost_question_costs_the_regression_and_lost_rows_cost_every_use() -> 
     assert fits(rows=[LOST]) == [False, False, False, None] and fits(rows=[MOVED])[:3] == [True, True, True]
     verdict = Verdict(columns=COLUMNS, links=[KEPT, MOVED], questions=[question])
     assert verdict.sentences()[0] == (
-        "The regression bp ~ arm is lost (arm 8 became 0.2): "
-        "not good for tables of two columns (1 of 2 linked pairs kept) or regression."
+        "The regression bp ~ arm is lost (arm 8 became 0.2). "
+        "Not good for tables of two columns (1 of 2 linked pairs kept) or regression."
     )
-    assert verdict.uses()[2].why == "bp ~ arm is lost: arm 8 became 0.2"
+    assert verdict.uses()[2].why == "bp ~ arm is lost (arm 8 became 0.2)"
     few = replace(verdict, questions=[], rows=[Judged("variety of rows", 1.2, "95% of the rows repeat others")])
     assert few.sentences()[0].startswith(
-        "The variety of rows is lost (95% of the rows repeat others): not good for counts of"
+        "The variety of rows is lost (95% of the rows repeat others). Not good for counts of"
     )
-    assert few.uses()[0].why == "variety of rows is lost: 95% of the rows repeat others"
+    assert few.uses()[0].why == "variety of rows is lost (95% of the rows repeat others)"
 
 
 def test_doubt_and_hidden_links_leave_it_open() -> None:
@@ -270,9 +270,9 @@ def test_doubt_and_hidden_links_leave_it_open() -> None:
 
 def test_real_rows_never_judge_more_mildly_than_what_noise_leaves_open() -> None:
     """All states of up to four links, one of which may be foremost, and what each doubtful or hidden one can be."""
-    one = {"kept": KEPT, "weakened": MOVED, "lost": LOST}
+    one = {"kept": KEPT, "changed": MOVED, "lost": LOST}
     for seen in (some for n in range(1, 5) for some in product(one, repeat=n)):
-        for truth in product(*([state] if state != "weakened" else list(one) for state in seen)):
+        for truth in product(*([state] if state != "changed" else list(one) for state in seen)):
             links = [replace(one[state], name=str(at)) for at, state in enumerate(truth)]
             told = [replace(one[state], name=str(at)) for at, state in enumerate(seen)]
             for most in (0, 1):
@@ -291,28 +291,28 @@ def test_a_verdict_is_a_few_short_sentences() -> None:
     half = Verdict(columns=COLUMNS, links=[KEPT, LOST], why="it needs real rows", next="more rows")
     assert half.sentences() == (
         "Good for counts of single columns (2 of 2 columns kept).",
-        "Not good for tables of two columns (1 of 2 linked pairs kept) or regression: a × d: 0.4 to 0.",
+        "Not good for tables of two columns (1 of 2 linked pairs kept) or regression. Worst is a × d (0.4 to 0).",
         "Not known: training (it needs real rows).",
         "Next: more rows.",
     )
     assert half.sentence() == " ".join(half.sentences())[:-1]
     first = replace(half, foremost=[LOST]).sentences()
     assert first[:2] == (
-        "The link a × d is lost (0.4 to 0): "
-        "not good for tables of two columns (1 of 2 linked pairs kept) or regression.",
+        "The link a × d is lost (0.4 to 0). "
+        "Not good for tables of two columns (1 of 2 linked pairs kept) or regression.",
         "Good for counts of single columns (2 of 2 columns kept).",
     )
     taught = replace(
         fit, training=(0.2, "a model that learned y from it predicts little"), columns=[KEPT] * 19 + [MOVED]
     )
-    assert taught.sentences()[1:] == ("Not good for training: a model that learned y from it predicts little.",)
+    assert taught.sentences()[1:] == ("Not good for training. A model that learned y from it predicts little.",)
     doubtful = replace(half, links=[KEPT, MOVED], doubt=True)
     assert (
         "tables of two columns (1 of 2 linked pairs kept, 1 in doubt), regression and training" in doubtful.sentence()
     )
     hidden = replace(doubtful, links=[KEPT], hidden=44_850, unseen="one weaker than 0.31 would not be seen")
     assert "(1 of 1 linked pairs kept, one weaker than 0.31 would not be seen)" in hidden.sentence()
-    long = Judged(f"{'x' * 500} × y", 3.0, "association 0.40 became 0.08, in another way " * 4)
+    long = Judged(f"{'x' * 500} × y", 3.0, "association 0.40 became 0.08, between other values " * 4)
     worst = Verdict(columns=[long] * 300, links=[long] * 44_850, foremost=[long], training=(0.0, "w"), next="n" * 300)
     for said in (
         *worst.sentences(),
@@ -322,7 +322,7 @@ def test_a_verdict_is_a_few_short_sentences() -> None:
         assert len(said) <= 160 and said[-1] in ".…"
     assert (
         worst.sentences()[0].startswith("The link xxxx")
-        and "is lost: not good for counts of single columns" in worst.sentences()[0]
+        and "is lost. Not good for counts of single columns" in worst.sentences()[0]
     )
     assert judged("x", [("mean", 0.21, "m"), ("rows", 0.1, "r")]).state == "lost"
 
@@ -427,7 +427,10 @@ def test_the_survey_as_drafted_keeps_its_links_and_is_told_so(surveyed: fedsyn.S
     public = surveyed.predicted_quality
     assert public is not None
     told = public.sentence()
-    assert "training (it needs real rows)" in told and "values in their order (ordered: true), if they have one" in told
+    assert (
+        "training (it needs real rows)" in told
+        and "an order, list the values in it (ordered: true). Else run with twice the" in told
+    )
 
 
 @pytest.mark.slow

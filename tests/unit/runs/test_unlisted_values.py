@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import warnings
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 
 import fedsyn
+from fedsyn.evaluation.record import sentence
 from fedsyn.front.synthesizer import log
 from support.typed_commands import Fedsyn, entry_point
 
@@ -59,7 +61,7 @@ def test_yes_no_and_true_false_are_one_column(tmp_path: Path, call: Fedsyn) -> N
     predicted = json.loads((tmp_path / "out" / "predicted_quality.json").read_text())
     assert [one["seen"] for one in predicted["unlisted"]] == [False, False]
     assert (
-        "fewer than" in predicted["verdict"] and "'smoker', 'age' that the schema does not list" in predicted["verdict"]
+        "Fewer than" in predicted["verdict"] and "'smoker', 'age' that the schema does not list" in predicted["verdict"]
     )
 
 
@@ -82,19 +84,19 @@ def test_words_that_nobody_lists_are_said_with_their_share_and_no_row_is_changed
     assert SHARE in clause and smoker.low is not None and smoker.high is not None
     assert smoker.low - 0.02 < 0.5 < smoker.high + 0.02
     text = " ".join(printed.out.split())
-    assert "not listed: About" in text and clause[1:] in text
-    page = (out / "report.html").read_text()
-    assert clause.replace("'", "&#x27;") in page or clause.replace("'", "&#39;") in page or clause in page
-    assert clause in (out / "README.md").read_text()
+    said = sentence(clause)
+    assert f"not listed: {said[:-1]}" in text
+    page = html.unescape((out / "report.html").read_text())
+    assert said in page and said in (out / "README.md").read_text()
     facts = json.loads((out / "predicted_quality.json").read_text())
-    assert clause in facts["verdict"] and "lists the values of smoker" in facts["verdict"]
-    assert "smoker: about" in facts["verdict"]
+    assert said in facts["verdict"] and "list the values of smoker" in facts["verdict"]
+    assert "Worst is smoker (about" in facts["verdict"]
     # Real rows have the cell, and the table has none.
     compared = json.loads((out / "comparison.json").read_text())["quality"]
     column = next(one for one in compared["columns"] if one["name"] == "smoker")
     assert dict(zip(column["labels"], column["synthetic"], strict=True))["raucht"] == 0.0
     assert column["gone"] == 1.0  # of no and yes, too: the table has False and True
-    assert "Next: a schema that lists the values of smoker" in compared["verdict"]
+    assert "Next: in the schema, list the values of smoker" in compared["verdict"]
 
 
 def test_a_session_of_python_hears_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +113,7 @@ def test_a_session_of_python_hears_it(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.warns(UserWarning, match=SHARE):
         synthesizer = fedsyn.Synthesizer(1.0, 1e-6, schema, seed=5).fit(frames)
     assert synthesizer.predicted_quality is not None and SHARE in synthesizer.predicted_quality.sentence()
-    assert "Next: a schema that lists the values of smoker" in synthesizer.evaluate(frames).sentence()
+    assert "Next: in the schema, list the values of smoker" in synthesizer.evaluate(frames).sentence()
     handler_texts: list[str] = []
 
     class Listening(logging.Handler):

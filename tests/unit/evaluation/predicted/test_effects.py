@@ -111,6 +111,21 @@ def test_looks_are_distances_less_what_rows_add_and_their_spread_has_it() -> Non
     assert found.together(moved) == pytest.approx(((worlds[1] - worlds[0]) / 2.0) ** 2) and found.together(moved) > 0
 
 
+def test_a_sketch_of_groups_shows_a_part_of_a_link() -> None:
+    """Normal scores in halves of four values; a sketch of them sees the squared share of R^2."""
+    domain, groups = Domain(PAIR, (4, 4)), (np.repeat([0, 1], 2),) * 2
+    ones = [Measurement((name,), np.full(4, ROWS / 4), 1e-3) for name in domain]
+    found = Effects(
+        estimate(domain, ones, total=ROWS),
+        Evidence(tuple(ones), ROWS),
+        [replace(sketch(PAIR, 60_000.0, 60_000.0), groups=groups)],
+        [PAIR],
+    )[PAIR]
+    unit = 4.0 / ROWS**2 / visible(np.full(4, 0.25), groups[0]) ** 2
+    look, spread = np.array([59_750.0 * unit]), np.array([650.0 * math.sqrt(2.0) * unit])
+    assert found.squared == pytest.approx(believed(look, look, spread).means[0])
+
+
 def test_the_mean_of_a_prior_is_known_to_the_error_of_the_mean_look() -> None:
     alone, spread = np.array([0.3, 0.5, 0.2, 0.4]), np.array([0.02, 0.04, 0.05, 0.02])
     found = believed(alone, alone, spread)

@@ -131,6 +131,31 @@ def test_before_a_run_the_limit_is_that_of_even_columns() -> None:
     assert few > 1.5 * many  # rare missing values hide
 
 
+def test_before_a_run_combinations_of_three_take_their_part_of_the_budget_where_all_pairs_are_looked_at() -> None:
+    """By hand: each of four in eight entries adds an eighth of squared sensitivity."""
+    columns = {f"c{i}": {"kind": "boolean"} for i in range(4)}
+    one = Foreseen(Schema.from_dict({"columns": columns}), {}, 2_000, 0.01, 8, 4)
+    for looked, squared in ((6, 6 / 4 + 4 / 8), (3, 3 / 4)):
+        variance = (squared / 0.01 / 2_000 + 0.25) / 2_000
+        assert one.limits(looked) == pytest.approx([np.sqrt(needed(1, 0.05 / looked) * variance / 0.25)] * 6)
+
+
+def test_before_a_run_a_link_of_two_values_and_eight_is_one_of_two() -> None:
+    """Of even columns either value and each of eight; the squares of an association of 1 are those of fewer values."""
+    eight = {"kind": "categorical", "categories": list("abcdefgh"), "other": False}
+    one = Foreseen(Schema.from_dict({"columns": {"x": {"kind": "boolean"}, "y": eight}}), {}, 2_000, 0.01, 16, 0)
+    spread = (1 / 2) * (7 / 8)
+    variance = (spread / 0.01 / 2_000 + spread / 7) / 2_000
+    shown = 2 * 0.5**2, (7 / 64 + 7 / 64 / 7) * 1.0
+    expected = np.sqrt(needed(7, 0.05) * variance / (shown[0] * shown[1]))
+    assert one.limits(1) == pytest.approx([expected]) and expected < 1.0
+
+
+def test_a_hundred_pairs_stand_for_all() -> None:
+    one = foreseen(10**6, 1.0, columns=20)
+    assert one.said(190) == (190, 0.1) and len(one.limits(190)) == 95 and one.said(19)[0] == 19
+
+
 def test_before_a_run_so_many_pairs_may_be_looked_at_as_show_links() -> None:
     one = foreseen(3_000, 0.01, columns=12)
     most = one.most()
@@ -293,7 +318,7 @@ def test_a_link_that_a_stated_rule_makes_is_not_lost() -> None:
     lost = SeenLink(("a", "b"), 0.39, 1.0, 0.1, 0.02)
     assert lost.judged().state == "lost"
     ruled = replace(lost, ruled=True).judged()
-    assert ruled.state == "weakened" and "a stated rule links them in every row" in ruled.why
+    assert ruled.state == "changed" and "a stated rule links them in every row" in ruled.why
     assert replace(lost, ruled=True, kept=0.95).judged().state == "kept"
 
 

@@ -218,6 +218,18 @@ def test_a_weaker_association_than_a_tenth_is_no_link_however_many_rows_show_it(
         assert (len(found.links), found.unlinked, found.hidden) == (seen, 1 - seen, 0)
 
 
+def test_the_link_that_lost_most_comes_first() -> None:
+    """Both were counted with next to no noise, and the model has one of them alone."""
+    domain, rows = Domain((*PAIR, "c"), (2, 2, 2)), 1e6
+    ones = [Measurement((name,), np.full(2, rows / 2), 1e-3) for name in domain]
+    cells = rows / 4 * (1.0 + 0.3 * np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    fitted, missed = (Measurement(pair, cells, 1.0) for pair in (PAIR, ("b", "c")))
+    model = estimate(domain, [*ones, fitted], total=rows)
+    pairs = [PAIR, ("b", "c")]
+    found = seen_links(Effects(model, Evidence((*ones, fitted, missed), rows), (), pairs), (), pairs, None, {}).links
+    assert [(link.columns, link.judged().state) for link in found] == [(("b", "c"), "lost"), (PAIR, "kept")]
+
+
 @pytest.mark.parametrize("pairs", [1, 200])
 def test_a_link_is_beyond_what_chance_makes_of_all_pairs(pairs: int) -> None:
     """Each of four cells has the noise's variance, and rows scatter by their number."""

@@ -186,7 +186,7 @@ def test_what_nobody_saw_has_a_bound_and_is_no_prediction() -> None:
     said = statement.workload_error
     assert said is not None and said.source == "unknown" and said.low < 0.5 * true_error(model, codes, PAIRS)
     assert true_error(model, codes, list(TRIPLES.cliques)) <= said.high
-    assert "at least" in statement.sentence() and statement.advice() == ""
+    assert "is at least" in statement.sentence() and statement.advice() == ""
     assert {one.source for one in statement.columns} == {"measured"}
 
 
@@ -235,7 +235,7 @@ def test_without_marginals_nothing_is_said() -> None:
     for model, evidence in ((mixture, Evidence((), 100.0)), (estimate(DOMAIN, [], total=1.0), None)):
         statement = predict_quality(model, evidence, (), TRIPLES)
         assert statement.workload_error is None
-        assert statement.sentence() == "how good it is cannot be said: the mechanism releases no marginals"
+        assert statement.sentence() == "nobody can say how good it is, because the mechanism releases no marginals"
         assert PredictedQuality.from_dict(json.loads(json.dumps(statement.to_dict()))) == statement
 
 
@@ -468,7 +468,7 @@ def test_normal_scores_have_the_cells_of_a_bivariate_normal_distribution(r: floa
 
 
 @pytest.mark.parametrize(
-    ("scatter", "size", "state"), [(0.3, 6, "weakened"), (0.3, 16, "kept"), (8.0, 5, "weakened"), (8.0, 11, "kept")]
+    ("scatter", "size", "state"), [(0.3, 6, "changed"), (0.3, 16, "kept"), (8.0, 5, "changed"), (8.0, 11, "kept")]
 )
 def test_of_a_strong_link_what_lies_inside_groups_is_not_kept(scatter: float, size: int, state: str) -> None:
     """Two dates and a stay of days, or of months, counted in some groups and compared in eight."""
@@ -500,4 +500,4 @@ def test_of_a_strong_link_what_lies_inside_groups_is_not_kept(scatter: float, si
 def test_a_link_in_doubt_is_neither_kept_nor_lost() -> None:
     kept, lost = SeenLink(("a", "b"), 0.3, 0.28, 0.9, 0.05), SeenLink(("a", "b"), 0.3, 0.1, 0.3, 0.08)
     assert kept.judged().state == "kept" and lost.judged().state == "lost"
-    assert replace(kept, spread=0.15).judged().state == replace(lost, spread=0.15).judged().state == "weakened"
+    assert replace(kept, spread=0.15).judged().state == replace(lost, spread=0.15).judged().state == "changed"

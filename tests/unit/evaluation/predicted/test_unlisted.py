@@ -8,7 +8,8 @@ from scipy.stats import norm
 
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted import PredictedQuality
-from fedsyn.evaluation.predicted.unlisted import UnlistedShare, clauses, percent, unlisted_shares
+from fedsyn.evaluation.predicted.unlisted import UnlistedShare, clauses, unlisted_shares
+from fedsyn.evaluation.record import percent
 from fedsyn.evaluation.verdict import CHANCE
 from fedsyn.inference import Evidence, Measurement, MixtureModel, estimate
 from fedsyn.table.schema import Schema
@@ -85,8 +86,8 @@ def test_a_model_without_marginals_has_its_own_share_and_no_interval() -> None:
     assert (age.value, age.seen) == (0.0, False)
     said = PredictedQuality(unlisted=(smoker, age), why="the mechanism releases no marginals")
     assert said.sentence() == (
-        "how good it is cannot be said: the mechanism releases no marginals; about 38% of the model's rows hold values "
-        "of 'smoker' that the schema does not list, and nothing released says how far that is off"
+        "nobody can say how good it is, because the mechanism releases no marginals; about 38% of the model's rows "
+        "hold values of 'smoker' that the schema does not list, and nothing released says how far that is off"
     )
     assert said.to_dict()["verdict"] == smoker.sentence()
     assert PredictedQuality.from_dict(said.to_dict()) == said

@@ -54,8 +54,8 @@ def test_a_difference_counts_beyond_chance_by_the_share_that_is_left() -> None:
     # One coefficient, so 1.96 standard errors of the difference of two estimates, sqrt(2).
     chance = 1.96 * math.sqrt(2)
     assert judged(coefficient(20, 20)) == "kept"
-    assert judged(coefficient(20, 15.1)) == "kept" and judged(coefficient(20, 14.9)) == "weakened"
-    assert judged(coefficient(20, 10.1)) == "weakened" and judged(coefficient(20, 9.9)) == "lost"
+    assert judged(coefficient(20, 15.1)) == "kept" and judged(coefficient(20, 14.9)) == "changed"
+    assert judged(coefficient(20, 10.1)) == "changed" and judged(coefficient(20, 9.9)) == "lost"
     assert judged(coefficient(10, 20.1)) == "lost"  # twice as large
     assert judged(coefficient(-20, 20)) == "lost" and judged(coefficient(20, 0)) == "lost"
     # Of one that a table of fresh rows would not tell from its half nothing is said.
@@ -94,7 +94,7 @@ def test_intervals_overlap_as_karr_and_others_define_it() -> None:
     assert one.difference == pytest.approx(half)
     assert replace(one, synthetic=9 * half).overlap == pytest.approx(0.5 * (-4 / 4 - 4 / 2))
     words = RegressionScore("y ~ x", "", True, (replace(one, real=90.0, synthetic=86.0),)).words()
-    assert words == "the regression y ~ x is kept: its intervals overlap by 36%"
+    assert words == "the regression y ~ x is kept (its intervals overlap by 36%)"
 
 
 def test_estimates_are_those_of_each_table_and_its_size() -> None:
@@ -112,7 +112,9 @@ def test_estimates_are_those_of_each_table_and_its_size() -> None:
     assert slope.synthetic_error == pytest.approx(1 / (3 * math.sqrt(1_000)), rel=0.1)
     assert slope.wider == pytest.approx(1.0, abs=0.1)  # as wide as a quarter of the rows makes it
     assert slope.scale == pytest.approx(3 / math.sqrt(37), rel=0.05)
-    assert found.words() == f"the regression y ~ x + z is lost: x {slope.real:.3g} became {slope.synthetic:.3g}"
+    assert found.words() == (
+        f"the regression y ~ x + z is lost (the coefficient of x went from {slope.real:.3g} to {slope.synthetic:.3g})"
+    )
     # Log odds are on a scale of their own.
     for table in (real, synthetic):
         table["y"] = np.where(table["y"] > 0, "yes", "no")
@@ -129,7 +131,7 @@ def test_a_table_without_the_words_has_lost_the_regression() -> None:
         judged = found.judged()
         assert judged is not None and judged.state == "lost"
         assert (
-            found.words().startswith("the regression y ~ x cannot be estimated from the table: ")
+            found.words().startswith("the regression y ~ x cannot be estimated from the table. ")
             and "table 2" not in found.failed
         )
     # Numbers of two values stay an outcome of two.

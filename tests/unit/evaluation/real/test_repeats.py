@@ -19,7 +19,7 @@ def test_few_rows_many_times_are_lost_and_a_bootstrap_is_not(name: str) -> None:
     wrong, _ = WAYS["rows repeated"](population, population.draw(3_000, rng), rng)
     found = repeats(real, wrong, rng)
     assert found == Repeats(0.0, pytest.approx(0.95, abs=0.001), 3_000) and found.judged().state == "lost"
-    assert found.judged().why == "95% of rows repeat others, 0% of real ones"
+    assert found.judged().why == "95% of its rows repeat others, 0% of the real ones do"
 
 
 def test_repeats_are_those_beyond_as_many_real_rows() -> None:
@@ -37,5 +37,5 @@ def test_repeats_are_those_beyond_as_many_real_rows() -> None:
 def test_up_to_a_bootstrap_nothing_is_lost() -> None:
     # A sample with replacement of n from n repeats 1/e of its rows.
     assert Repeats(0.0, 0.4, 100).judged().state == "kept" and Repeats(0.1, 0.5, 100).judged().state == "kept"
-    assert Repeats(0.0, 0.401, 100).judged().state == "weakened" and Repeats(0.0, 0.8, 100).judged().state == "weakened"
+    assert Repeats(0.0, 0.401, 100).judged().state == "changed" and Repeats(0.0, 0.8, 100).judged().state == "changed"
     assert Repeats(0.0, 0.801, 100).judged().state == "lost" and Repeats(0.9, 0.1, 100).judged().loss == 0.0

@@ -27,7 +27,7 @@ def compared(name: str, table: pd.DataFrame) -> TableComparison:
 @pytest.mark.parametrize("name", POPULATIONS)
 @pytest.mark.parametrize("way", WAYS)
 def test_each_wrong_table_is_called_wrong(name: str, way: str) -> None:
-    """The verdict names every column that was touched, or a pair with it, as weakened or lost."""
+    """The verdict names every column that was touched, or a pair with it, as changed or lost."""
     rng = np.random.default_rng([SEED, list(WAYS).index(way)])
     wrong = Wrong(way, *WAYS[way](POPULATIONS[name], POPULATIONS[name].draw(ROWS, rng), rng))
     found = compared(name, wrong.table)

@@ -219,7 +219,9 @@ def test_the_page_for_publication_reads_nothing_private(copy: Path) -> None:
     """It is the same, to the last byte, whatever the real rows and all that was measured against them were."""
     page_file = report_folder(copy, real=False)[0]
     page = read(page_file)
-    assert NOT_THIS_PAGE not in page and "Do not release this page." in page and "Workload error of at least" in page
+    assert (
+        NOT_THIS_PAGE not in page and "Do not release this page." in page and "The workload error is at least" in page
+    )
     private_words = ("real halves", "Membership attack", ">Metrics</h2>", "kB up", "workload_error</th>", "seconds")
     for private in (*private_words, 'class="ticks"'):
         assert private not in page
@@ -329,7 +331,7 @@ def test_report_without_the_real_rows_says_so(copy: Path, tmp_path: Path, caplog
     page_file = report_folder(copy)[0]
     assert page_file.name == "report_public.html" and "real rows are not at hand" in caplog.text
     page = read(page_file)
-    assert "Workload error of at least" in page and str(tmp_path) not in page and ">Columns</h2>" in page
+    assert "The workload error is at least" in page and str(tmp_path) not in page and ">Columns</h2>" in page
 
 
 def test_a_run_without_evaluation_compares_with_no_row(tmp_path: Path) -> None:
@@ -337,7 +339,7 @@ def test_a_run_without_evaluation_compares_with_no_row(tmp_path: Path) -> None:
     run(RunConfig(**CONFIG, evaluation=[]), tmp_path)
     assert not (tmp_path / COMPARISON_FILE).exists() and not (tmp_path / "report.html").exists()
     page = read(tmp_path / "report_public.html")
-    assert "Workload error of at least" in page and "kB up" not in page and NOT_THIS_PAGE not in page
+    assert "The workload error is at least" in page and "kB up" not in page and NOT_THIS_PAGE not in page
 
 
 def facts(**changes: Any) -> RunFacts:

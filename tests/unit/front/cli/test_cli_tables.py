@@ -119,7 +119,9 @@ def test_a_run_says_what_an_analyst_asks(call: Fedsyn, here: Path) -> None:
     assert told["synthetic table"].strip() == "out/synthetic.csv"
     assert told["page"].strip() == "out/report.html (beside real rows, not for publication)"
     assert told["privacy"].strip() == "may be released: epsilon 3 at delta 1e-05, for one row"
-    assert told["predicted"].strip().startswith("workload error 0.") and "workload_error" in told["metrics"]
+    assert (
+        told["predicted"].strip().startswith("the workload error is about 0.") and "workload_error" in told["metrics"]
+    )
     uses = " ".join(told.get(what, "") for what in ("good for", "not good for", "not known"))
     assert all(use in uses for use in ("counts of single columns", "tables of two columns", "regression", "training"))
     assert "held out" not in told
