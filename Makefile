@@ -41,7 +41,7 @@ test: setup
 test-all: setup
 	$(BIN)/python tests/shards.py $(SHARD)
 
-# Twenty-two faults, each planted in a copy of the tree: the default tests find all of them.
+# The faults of tests/planted_faults.py, each planted in a copy of the tree: the default tests find all of them.
 faults: setup
 	$(BIN)/python tests/planted_faults.py
 

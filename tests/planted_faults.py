@@ -1,4 +1,4 @@
-"""Twenty-two faults, each planted in a copy of the tree and looked for by the default tests: `make faults`.
+"""Faults, each planted in a copy of the tree and looked for by the default tests: `make faults`.
 
     python tests/planted_faults.py [NAME ...] [--whole] [-- PYTEST OPTIONS ...]
 
@@ -151,9 +151,9 @@ FAULTS = {
     ),
     "a link that is lost and called kept": Fault(
         "fedsyn/evaluation/verdict.py",
-        'LOST = {"link": 0.5,',
-        'LOST = {"link": 0.95,',
-        "unit/evaluation/test_verdicts.py",
+        '{"link": 0.5,',
+        '{"link": 0.95,',
+        "unit/evaluation/test_verdict_thresholds.py",
     ),
     "a verdict whose sign is turned": Fault(
         "fedsyn/evaluation/verdict.py",
@@ -177,18 +177,54 @@ FAULTS = {
         "fedsyn/evaluation/predicted/links.py",
         "CHANCE / max(1, len(pairs))",
         "CHANCE",
-        "unit/evaluation/predicted/test_limits.py",
+        "unit/evaluation/predicted/test_looks.py",
     ),
     "a limit that half of the links pass": Fault(
         "fedsyn/evaluation/predicted/limits.py",
         "POWER = 0.9\n",
         "POWER = 0.5\n",
-        "unit/evaluation/predicted/test_limits.py",
+        "unit/evaluation/predicted/test_looks.py",
+    ),
+    "what chance adds taken for a link": Fault(
+        "fedsyn/evaluation/predicted/looks.py",
+        "prior = _SQUARES[:, None] * self.units.shares + self.chance",
+        "prior = _SQUARES[:, None] * self.units.shares",
+        "unit/evaluation/predicted/test_looks.py",
+    ),
+    "a sketch's noise taken for a link": Fault(
+        "fedsyn/evaluation/predicted/looks.py",
+        "share = apart / (apart + self.sketch.noises * noise)",
+        "share = 1.0",
+        "unit/evaluation/predicted/test_looks.py",
+    ),
+    "groups that are taken to show all of a link": Fault(
+        "fedsyn/evaluation/predicted/looks.py",
+        "return min(1.0, math.prod(effects.visible(n, g) / effects.visible(n, coarse) for n, g, coarse in parts))",
+        "return 1.0",
+        "unit/evaluation/predicted/test_looks.py",
+    ),
+    "a chance of a false share for each column": Fault(
+        "fedsyn/evaluation/predicted/unlisted.py",
+        "CHANCE / len(names)",
+        "CHANCE",
+        "unit/evaluation/predicted/test_unlisted.py",
+    ),
+    "a correlation whose sign is turned and called kept": Fault(
+        "fedsyn/evaluation/verdict.py",
+        "kept = was * now / most**2",
+        "kept = abs(was * now) / most**2",
+        "unit/evaluation/test_verdict_thresholds.py",
+    ),
+    "a chance of a false link for each pair of real rows": Fault(
+        "fedsyn/evaluation/real/comparison.py",
+        "comparison.chance * len(grouping.pairs) < CHANCE",
+        "comparison.chance < CHANCE",
+        "unit/evaluation/test_verdict_thresholds.py",
     ),
     "an honest interval of half the width": Fault(
         "fedsyn/evaluation/analysis/combining.py",
-        "self.df) * np.sqrt(self.variance)",
-        "self.df) * 0.5 * np.sqrt(self.variance)",
+        "/ 2) * np.sqrt(self.variance)",
+        "/ 2) * 0.5 * np.sqrt(self.variance)",
         "unit/evaluation/analysis/test_analysis.py",
     ),
     "a tail that ends too soon": Fault(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
-from fedsyn.evaluation.scores import association, few_groups, link
+from fedsyn.evaluation.scores import Grouping, association, correlations, few_groups, link
+from fedsyn.table.schema import CategoricalColumn, Schema
 
 COUNTS = np.array([[30, 12, 5], [9, 21, 14], [3, 8, 28], [10, 0, 2]])
 OTHER = np.array([[40, 20, 15], [10, 22, 19], [12, 16, 30], [4, 4, 8]])
@@ -58,3 +59,43 @@ def test_few_groups_hold_about_equally_many_rows_in_order_and_rare_ones_join() -
     groups = few_groups(words, None, 0.0)
     assert groups[[1, 8, 9]].tolist() == [7, 7, 7] and len(np.unique(groups)) == 8  # the seven likeliest, and the rest
     assert len(np.unique(few_groups(np.array([0.9, 0.06, 0.04]), None, 0.05))) == 2
+
+
+def test_a_correlation_has_the_error_of_its_rows_influence() -> None:
+    """Devlin, Gnanadesikan and Kettenring's influence of each row, over the rows that have both values."""
+    rng = np.random.default_rng(0)
+    x, noise = rng.exponential(1.0, (2, 3_000))
+    y = x + noise
+    gone = rng.random(3_000) < 0.3
+    r, errors = correlations([x, np.where(gone, np.nan, y)])
+    z = (x[~gone] - x.mean()) / x.std(), (y[~gone] - y[~gone].mean()) / y[~gone].std()
+    rows = (~gone).sum()
+    expected = float((z[0] * z[1]).sum() / np.sqrt((z[0] ** 2).sum() * (z[1] ** 2).sum()))
+    assert r[0, 1] == pytest.approx(expected) and r[0, 1] > 0.5
+    influence = z[0] * z[1] - expected * (z[0] ** 2 + z[1] ** 2) / 2
+    assert errors[0, 1] == pytest.approx(np.sqrt((influence**2).sum()) / rows)
+
+
+def test_what_is_kept_is_off_by_chance_along_the_link() -> None:
+    n, m = int(COUNTS.sum()), int(OTHER.sum())
+    longest = max(_squared(COUNTS) - 6 / (n - 1), _squared(OTHER) - 6 / (m - 1))
+    assert link(COUNTS / n, n, OTHER / m, m).error == pytest.approx(np.sqrt((1 / n + 1 / m) / longest))
+    weak = np.full((2, 2), 0.25)
+    assert link(weak, 10, weak, 10).error == 1.0  # nothing is there to keep
+    turned = link(np.array([[0.5, 0.0], [0.0, 0.5]]), 20, np.array([[0.0, 0.5], [0.5, 0.0]]), 20)
+    assert turned.kept == -1.0 and link(np.eye(2) / 2, 20, np.eye(2) / 2, 20).kept == 1.0
+
+
+def _squared(counts: np.ndarray) -> float:
+    shares = counts / counts.sum()
+    apart = np.outer(shares.sum(1), shares.sum(0))
+    return float(((shares - apart) ** 2 / apart).sum())
+
+
+def test_a_group_has_as_many_rows_as_the_root_of_all() -> None:
+    """Of 100 rows a value that 9 have joins others, and one that 11 have stands alone."""
+    column = CategoricalColumn(categories=("a", "b", "c"), other=False)
+    schema = Schema(columns={"x": column})
+    for few, groups in ((0.09, 2), (0.11, 3)):
+        grouping = Grouping.of(schema, [np.array([0.5, 0.5 - few, few])], ["x"], 100.0)
+        assert grouping.domain.shape == (groups,)
