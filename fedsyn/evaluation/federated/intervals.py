@@ -78,16 +78,16 @@ class FederatedQuality(Evaluation):
 
     def explained(self) -> tuple[str, ...]:
         """Returns what the figures are of."""
-        tested = "none were held out"
+        tested = "No rows were held out"
         if self.held_out:
-            tested = f"the classifier was tested on {self.held_out:.3g} of their rows, which the run did without"
+            tested = f"The classifier was tested on {percent(self.held_out)} of their rows, which the run did without"
         text = (
-            f"The holders compared the rows that the table was made from with the table itself; {tested}. What they "
-            "counted was summed with noise, from the run's budget: these figures may be published."
+            f"The holders compared the table with the rows that it was made from. {tested}. What they counted was "
+            "summed with noise, and the run's budget paid for it. These figures may be published."
         )
         several = (
-            "Distances of several holders add up to more than the distance of all their rows together: the last "
-            "column is that sum, and an interval reaches down to what is certain."
+            "The distances of several holders add up to more than the distance of all their rows together. The last "
+            "column is that sum. An interval reaches down to what is certain."
         )
         return (text, several) if self.holders > 1 else (text,)
 

@@ -217,9 +217,9 @@ class Prediction:
         if not self.can_judge:
             return f"{self.rows:,} real rows do not show that {self.label} can be predicted"
         if self.kept >= 0.9:
-            return "predicts nearly as well as real rows"
+            return "predicts nearly as well as one from real rows"
         if self.kept >= 0.5:
-            return "predicts, worse than real rows"
+            return "predicts worse than one from real rows"
         return "predicts little" if self.kept > 0.1 else "predicts nothing"
 
 

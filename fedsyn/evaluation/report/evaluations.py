@@ -52,7 +52,7 @@ _RESTS_ON = {
     "measured": "its own noisy counts, of values or of groups of them",
     "sketched": "a sketch",
     "inferred": "what is known of others",
-    "unknown": "nothing: its parts alone",
+    "unknown": "nothing but its columns",
 }
 #: What makes a page unfit for publication.
 SHOWS_REAL_ROWS = "It shows real rows."
@@ -310,15 +310,13 @@ def _prediction(prediction: Prediction) -> tuple[Table, str]:
         ("as many real rows", f"{prediction.real:.4g}", "as good as it gets"),
         ("nothing", f"{prediction.guess:.4g}", "a guess that looks at no column"),
     ]
-    tested = "held out: the table was not made from them"
+    tested = "that the table was not made from"
     if not prediction.held_out:
-        tested = (
-            "a half of those that the table was made from, which flatters it (hold rows out with data.test_fraction)"
-        )
+        tested = "that the table was made from, which flatters it. data.test_fraction holds rows out"
     table = Table(
         ("trained on", prediction.measure, "verdict"), rows, f"Predicting {prediction.label}; {better}", narrow=2
     )
-    return table, f"Tested on {prediction.rows:,} real rows, {tested}."
+    return table, f"Tested on {prediction.rows:,} real rows {tested}."
 
 
 def _regression(regression: RegressionScore) -> Iterator[str | Intervals | Table]:
@@ -331,7 +329,7 @@ def _regression(regression: RegressionScore) -> Iterator[str | Intervals | Table
         (one.name, Range(one.synthetic, *one.interval(False)), Range(one.real, *one.interval(True)))
         for one in regression.coefficients
     ]
-    caption = f"{regression.about}: 95% intervals, as of one table that is taken for real rows; dotted: zero"
+    caption = f"{regression.about}, with 95% intervals as if the table were real rows. The dotted line is zero"
     yield Intervals(caption, ("synthetic table", "real rows"), drawn)
     head = ("term", "real (95% interval)", "synthetic", "overlap", "difference in standard errors")
     yield Table(head, regression.rows(), words, narrow=4)

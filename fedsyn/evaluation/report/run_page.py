@@ -213,7 +213,7 @@ def who_faces_what(facts: RunFacts) -> str:
         return ""
     if "against_unknown" in ledger:
         return (
-            f"What other holders face could not be computed ({ledger['against_unknown']}): this epsilon is against "
+            f"What other holders face could not be computed ({ledger['against_unknown']}). This epsilon is against "
             "somebody outside, who knows what is released."
         )
     if "against" not in ledger:
@@ -239,12 +239,12 @@ def alarms(facts: RunFacts) -> list[tuple[str, str]]:
             text = (
                 f"Even the least noisy count carries noise of standard deviation {noise:.4g}, while an average "
                 f"value of a column is held by {rows / size:.4g} rows. The table says next to nothing about the "
-                "real rows: raise epsilon, use fewer bins, or bring more rows."
+                "real rows. Raise epsilon, use fewer bins, or bring more rows."
             )
             entries.append(("Noise outweighs signal.", text))
         if ledger["delta"] > 1 / rows:
             text = (
-                f"delta = {ledger['delta']:g} is more than one in {rows:,.0f} rows ({known}): a mechanism that "
+                f"delta = {ledger['delta']:g} is more than one in {rows:,.0f} rows ({known}). A mechanism that "
                 f"publishes a random row in the open would meet it. Choose delta below {1 / rows:.1g}."
             )
             entries.append(("Delta is large.", text))
@@ -332,7 +332,7 @@ def _privacy(facts: RunFacts) -> Iterator[Piece]:
             shares[name] = shares.get(name, 0.0) + share
         yield Bars("The privacy budget, by what it bought", [*shares.items(), ("not spent", unspent)])
         if len(paid) < len(releases):
-            yield "Shown is what a row pays whose client paid most; others took part in other rounds."
+            yield "The chart is of the client that paid most. Others took part in other rounds."
     statement = [(key.replace("_", " "), value) for key, value in (ledger["statement"] or {}).items()]
     yield Table(("", ""), statement, "The privacy statement")
     folded = f"Every release ({len(releases)})"
@@ -384,12 +384,12 @@ _BY_ROUND = {
 
 def _made(facts: RunFacts) -> Iterator[Piece]:
     if facts.edges is not None and not facts.edges:
-        yield "The model joins no columns: it draws each one independently of the others."
+        yield "The model joins no columns. It draws each one independently of the others."
     elif facts.edges:
         joined = {name for edge in facts.edges for name in edge[:2]}
         alone = [name for name in facts.domain if name not in joined]
         yield f"The model describes {counted(len(facts.edges), 'pair')} of columns together." + (
-            f" Without a link, drawn independently: {first_of(alone, 3)}." if alone else ""
+            f" It draws the others independently: {first_of(alone, 3)}." if alone else ""
         )
         rows = [[a, b, f"{v:.2f}"] for a, b, v in sorted(facts.edges, key=lambda edge: -edge[2])]
         caption = "Pairs of the model, the strongest first"

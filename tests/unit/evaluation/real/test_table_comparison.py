@@ -166,7 +166,7 @@ def test_prediction_stands_between_a_guess_and_the_real_rows() -> None:
     real, held = linked(3000, 4, rng(1)), linked(1500, 4, rng(2))
     good = compare_tables(real, linked(3000, 4, rng(3)), holdout=held, label="c0", rng=rng()).prediction
     assert good is not None and good.held_out and good.measure == "AUC" and good.real > 0.85
-    assert good.kept == pytest.approx(1, abs=0.1) and good.words() == "predicts nearly as well as real rows"
+    assert good.kept == pytest.approx(1, abs=0.1) and good.words() == "predicts nearly as well as one from real rows"
     broken = real.copy()
     broken["c0"] = rng(4).permutation(broken["c0"])
     bad = compare_tables(real, broken, label="c0", rng=rng()).prediction
