@@ -11,9 +11,10 @@ import pytest
 
 from fedsyn.evaluation.real.columns import ColumnScore, ReadColumn
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
-from fedsyn.evaluation.real.reading import NEW, SHARED
+from fedsyn.evaluation.real.reading import NEW, SHARED, UNNAMED, Reading
 from fedsyn.evaluation.verdict import LOST
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.table.schema.vocabulary import FEW_ROWS
 
 ROWS = 4_000
 
@@ -283,3 +284,55 @@ def test_a_category_that_became_other_needs_its_values_listed() -> None:
     found = compared(real, schema.decode(schema.encode(real), rng()), schema=schema)
     assert found.columns[0].judged().state == "lost" and found.columns[0].new == pytest.approx(0.67, abs=0.02)
     assert found.verdict().next == "in the schema, list the values of ward"
+
+
+# Codes ---------------------------------------------------------------------------------------------------------------
+
+
+def reading(values: object) -> Reading:
+    return ReadColumn.of([pd.Series(values)]).reading
+
+
+def test_numbers_lie_in_48_cells_and_a_hundred_words_have_a_code() -> None:
+    cells = reading(rng().normal(0.0, 1.0, 9_600))
+    assert len(cells.lows) == 48 and cells.counts[:48].min() > 190
+    words = reading([f"w{i:03d}" for i in range(150) for _ in range(2 if i < 120 else 1)])
+    assert len(words.words) == 100 and len(words.rare) == 50
+    assert words.unshared == pytest.approx(30 / 270)  # thirty rows have a word that no other row has
+
+
+def test_a_word_of_few_rows_is_not_written_anywhere() -> None:
+    found = reading(["a"] * 50 + ["b"] * FEW_ROWS + ["c"] * (FEW_ROWS - 1))
+    assert found.labels[:3] == ("a", "b", UNNAMED)
+
+
+def test_a_value_of_an_eighth_of_the_rows_is_a_group_by_itself() -> None:
+    """And numbers on either side of it are two groups; few missing ones join others, many do not."""
+    rest = np.sort(rng().normal(0.0, 1.0, 880)).round(6)
+    for same, alone in ((130, True), (115, False)):
+        found = reading(np.r_[np.full(same, 0.5), rest, np.full(130 - same, 9.0)])
+        (at,) = np.flatnonzero(found.alone & (found.lows == 0.5))
+        group, others = found.groups[at], found.groups[: len(found.lows)]
+        assert ((others == group).sum() == 1) == alone
+        if alone:
+            below, above = (set(others[found.lows < 0.5].tolist()), set(others[found.lows > 0.5].tolist()))
+            assert not below & above
+    for gone, alone in ((20, False), (60, True)):
+        found = reading(np.r_[rest, np.full(gone, np.nan)])
+        assert ((found.groups == found.groups[-2]).sum() == 1) == alone
+
+
+def test_new_words_are_among_the_rest_where_new_rows_bring_them() -> None:
+    """From the root of the rows on: 31 of 961 of them have a word of their own."""
+    for singles, together in ((29, False), (33, True)):
+        words = reading(["a"] * 480 + ["b"] * (481 - singles) + [f"w{i}" for i in range(singles)])
+        assert (words.groups[-1] == words.groups[-3]) == together
+
+
+def test_a_picture_ends_where_99_of_100_rows_lie() -> None:
+    values = rng().uniform(0.0, 1_000.0, 20_000)
+    column = ReadColumn.of([pd.Series(values)])
+    drawn = column.reading.drawn(column.tables[0])
+    low, high = np.quantile(values, [0.005, 0.995])
+    assert 10 <= len(drawn.lows) <= 25 and drawn.lows[-1] <= high < drawn.lows[-1] + 50 and drawn.lows[1] >= low
+    assert np.diff(drawn.lows[1:]) == pytest.approx(50.0)
