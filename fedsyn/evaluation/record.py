@@ -100,7 +100,11 @@ def percent(share: float, *, up: bool = False) -> str:
 
 
 def short(value: float) -> float:
-    """Returns a number with the four digits that a record keeps."""
+    """Returns a number with the four digits that a record keeps.
+
+    >>> short(0.123456), short(1_234_567.0)
+    (0.1235, 1235000.0)
+    """
     return float(f"{value:.4g}")
 
 

@@ -241,3 +241,20 @@ def test_a_link_is_beyond_what_chance_makes_of_all_pairs(pairs: int) -> None:
     below = links_of(0.0, sigma, rows, pairs)
     needs = math.sqrt(needed(1, 0.05 / pairs) * (rows + 4 * sigma**2)) / rows
     assert below.unlinked == 1 and below.least == pytest.approx(needs, abs=2e-3)
+
+
+@pytest.mark.parametrize(("times", "state"), [(0.3, "lost"), (0.9, "changed")])
+def test_what_groups_hide_of_a_strong_link_of_numbers_loses_none(times: float, state: str) -> None:
+    """Halves of sixteen values each: the table has that part of what they show, and nothing inside of them."""
+    domain, groups = Domain(PAIR, (16, 16), ordered=dict.fromkeys(PAIR, 16)), (np.repeat([0, 1], 8),) * 2
+    ones = [Measurement((name,), np.full(16, 1e6 / 16), 1e-3) for name in domain]
+    real, table = (
+        Measurement(PAIR, 1e6 / 4 * (1.0 + r * np.array([[1.0, -1.0], [-1.0, 1.0]])), 10.0, groups=groups)
+        for r in (0.8, times * 0.8)
+    )
+    effects = Effects(estimate(domain, [*ones, table], total=1e6), Evidence((*ones, real), 1e6), (), [PAIR])
+    (found,) = seen_links(effects, (), [PAIR], None, {}).links
+    look = Measured(effects, PAIR, (np.repeat(np.arange(8), 2),) * 2)
+    shown, _ = look.kept(effects.model.project(PAIR) / effects.rows, 7.0)
+    assert found.kept == pytest.approx(shown if state == "lost" else 0.5, abs=1e-3) and found.judged().state == state
+    assert shown < 0.2 if state == "lost" else shown > 0.8

@@ -104,6 +104,8 @@ def test_of_values_that_many_rows_share_the_one_that_moved_most_is_named() -> No
     )
     below = score(real, np.r_[np.full(80, 7.0), np.full(45, 33.0), rng(1).normal(50.0, 9.0, 875)]).common
     assert below is not None and below.label == "7"
+    rare = score(["a"] * 600 + ["b"] * 380 + ["c"] * 20, ["a"] * 560 + ["b"] * 350 + ["c"] * 90).common
+    assert rare == ("c", 0.02, 0.09)
     names = [f"n{i % 40}" for i in range(1_000)]
     shared = score([*names, *["most"] * 40], [*names, *["n1"] * 40]).common
     assert shared == ("most", pytest.approx(40 / 1_040, abs=1e-4), 0.0)
@@ -125,3 +127,10 @@ def test_a_schema_is_blamed_where_it_loses_the_column_by_itself() -> None:
         made = real["x"] * 3.0  # lost in any case
         found = column_score("x", ReadColumn.of([real["x"], made]), through["x"])
         assert found.judged().state == "lost" and found.by_schema is blamed and found.codes == 200
+    # What it changes by itself it does not lose: numbers that are no hundreds.
+    hundreds = pd.DataFrame({"x": 100 * rng().integers(300, 900, 4_000)})
+    schema = Schema(columns={"x": NumericColumn(lower=0, upper=100_000, bins=200, dtype="integer")}, approved=True)
+    through = through_schema(schema, hundreds, rng())["x"]
+    assert column_score("x", ReadColumn.of([through.real, through.made]), None).judged().state == "changed"
+    found = column_score("x", ReadColumn.of([hundreds["x"], hundreds["x"] * 3]), through)
+    assert found.judged().state == "lost" and not found.by_schema
