@@ -397,3 +397,18 @@ def test_metrics_of_the_inference_engine_match_brute_force() -> None:
     more = {"train": train, "test": test, "domain": DOMAIN, "workload": WORKLOAD}
     ours = evaluate(["workload_error", "nll"], EvaluationInput(model=model, **more))
     assert ours == pytest.approx(evaluate(["workload_error", "nll"], EvaluationInput(model=brute, **more)), abs=1e-9)
+
+
+def test_every_run_of_a_wide_table_is_measured_on_the_same_thousand_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = Domain(tuple(f"c{i}" for i in range(46)), (2,) * 46)
+    data = EvaluationInput(train=np.zeros((1, 46), int), domain=domain, workload=all_kway(domain, 1))
+    asked: list[tuple[Clique, ...]] = []
+
+    def error(data: EvaluationInput) -> float:
+        asked.append(data.workload.cliques)
+        return 0.0
+
+    monkeypatch.setattr(marginal_metrics, "workload_error", error)
+    for ways in (2, 2, 3):
+        marginal_metrics.kway_error(data, ways)
+    assert [len(cliques) for cliques in asked] == [1_000, 1_000, 64] and asked[0] == asked[1]

@@ -79,3 +79,11 @@ def test_work_is_bounded_and_few_rows_are_refused(monkeypatch: pytest.MonkeyPatc
     assert propensity(table, table[:49], np.random.default_rng(0)) == "needs 50 rows of each table"
     monkeypatch.setattr("fedsyn.evaluation.real.propensity.find_spec", lambda name: None)
     assert "needs scikit-learn" in str(propensity(table, table, np.random.default_rng(0)))
+
+
+def test_chance_is_the_mean_of_five_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([0.06, 0.01, 0.02, 0.03, 0.04, 0.05])
+    monkeypatch.setattr("fedsyn.evaluation.real.propensity._pmse", lambda X, marks: next(scores))
+    rng = np.random.default_rng(0)
+    found = propensity(rng.integers(0, 4, (200, 2)), rng.integers(0, 4, (300, 2)), rng)
+    assert not isinstance(found, str) and (found.pmse, found.ratio, found.rows) == (0.06, pytest.approx(2.0), 400)
