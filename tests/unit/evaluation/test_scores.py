@@ -53,6 +53,7 @@ def test_what_is_kept_is_the_part_along_the_real_link_of_the_larger_one() -> Non
 def test_few_groups_hold_about_equally_many_rows_in_order_and_rare_ones_join() -> None:
     at, shares = np.arange(32.0), np.full(32, 1 / 32)
     assert np.bincount(few_groups(shares, at, 0.0)).tolist() == [4] * 8
+    assert few_groups(np.array([0.9, 0.02, 0.02, 0.02, 0.02, 0.01, 0.005, 0.005]), at[:8], 0.0).tolist() == [*range(8)]
     missing = few_groups(np.append(shares * 0.8, 0.2), np.append(at, np.nan), 0.0)
     assert missing[-1] == 7 and len(np.unique(missing)) == 8
     words = np.array([0.3, 0.02, 0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.03, 0.01])
