@@ -310,14 +310,20 @@ def predicted() -> Facts:
 def verdicts() -> Facts:
     """What a table is said to be fit for: by a run's released values, and beside real rows where links are shrunken."""
     from experiments.verdicts.run import compared
+    from fedsyn.evaluation.predicted import PredictedQuality
+    from fedsyn.evaluation.verdict import Verdict
+
+    def said(verdict: Verdict) -> str:
+        """Without its words, which may be others."""
+        return ", ".join(f"{use.name} {use.fit} {use.kept}/{use.of}" for use in verdict.uses())
 
     with ran("sketch_aim", data={"options": {"rows": 3000, "features": 5, "clients": 6}}) as (_, out):
         public = json.loads((out / "predicted_quality.json").read_text("utf-8"))
     links = [[link["columns"], f"{link['kept']:.2f}"] for link in public["seen"]["links"]]
     return {
-        "public": public["verdict"],
+        "public": said(PredictedQuality.from_dict(public).verdict()),
         "links": digest(json.dumps(links)),
-        "compared": compared("survey_1", 960, 0.6).sentence(),
+        "compared": said(compared("survey_1", 960, 0.6).verdict()),
     }
 
 
