@@ -142,7 +142,7 @@ def question_about(schema: Schema, workload: Any, synthetic: Codes) -> tuple[Tab
         queries = random_queries(domain, ranges, 2, QUERIES, np.random.default_rng([QUERY_SEED, 2]))
         boxes = boxes_of(queries, schema, ranges)
     if schema.label is None:
-        notes.append("accuracy needs a label: the column to predict (data.label)")
+        notes.append("accuracy needs a label: set data.label")
     else:
         label = domain.axes((schema.label,))[0]
         # Trees that predict the label, trained on the synthetic rows.

@@ -207,7 +207,7 @@ class PredictedQuality(Evaluation):
         if self.workload_error is None:
             return "; ".join([f"nobody can say how good it is, because {self.why}", *clauses(self.unlisted)])
         said = [self._told(), *map(sentence, filter(None, [self.seen.sentence()])), sentence(self.error())]
-        return f"by what was released: {' '.join(said).removesuffix('.')}"
+        return f"{' '.join(said)} All of this rests on released values"
 
     def _told(self) -> str:
         """Returns the verdict's sentences, and one on unlisted values."""

@@ -239,7 +239,7 @@ def prediction(
     A label of many categories is predicted as its most frequent ones and the rest.
     """
     if label is None:
-        return "needs a label: the column to predict (data.label)"
+        return "needs a label: set data.label"
     if find_spec("sklearn") is None or find_spec("threadpoolctl") is None:
         return f"needs scikit-learn: {installing('evaluation')}"
     # Rows to train on and to test on: held-out ones, or a half of the real rows.

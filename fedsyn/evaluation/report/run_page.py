@@ -171,7 +171,7 @@ def may_be_released(facts: RunFacts) -> list[tuple[Mark, str, str]]:
         table = ("good", "The table may be released.", f"{guarantee}, {protects(ledger)}.")
     else:
         why = sentence("; ".join(ledger["not_private_because"]))
-        table = ("bad", "Do not release the table.", f"{why} {guarantee} hold for nobody.")
+        table = ("bad", "Do not release the table.", f"{why} {guarantee} holds for nobody.")
     if not facts.public:
         return [table, ("bad", "This page may not.", f"{SHOWS_REAL_ROWS} {_THE_OTHER}")]
     if not ledger["private"]:

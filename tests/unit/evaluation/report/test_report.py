@@ -139,7 +139,7 @@ def test_the_page_of_a_run_answers_first(made: Path) -> None:
     answers = ("Do not release the table.", NOT_THIS_PAGE, "Counts of single columns", "Tables of two columns")
     places = [first.index(text) for text in (*answers, "Regression", "Training", "All columns", "All links")]
     assert places == sorted(places) and "Not private: seeded noise. Epsilon 2" in first
-    assert "at delta 1e-05 hold for nobody" in first and re.search(r"\d of 4 columns kept", first)
+    assert "at delta 1e-05 holds for nobody" in first and re.search(r"\d of 4 columns kept", first)
     sections = re.findall(r"<h2 [^>]*>([^<]*)</h2>", page)
     assert [title for title in sections if title != "Real or synthetic?"] == [  # which needs scikit-learn
         *("Columns", "Pairs of columns", "Membership attack", "From released values", "Metrics", "Privacy"),
@@ -377,7 +377,7 @@ def test_a_run_says_what_may_be_released_and_who_it_is_of() -> None:
     assert [mark for mark, *_ in may_be_released(private)] == ["good", "good"]
     assert [mark for mark, *_ in may_be_released(replace(private, public=False))] == ["good", "bad"]
     assert [mark for mark, *_ in may_be_released(seeded)] == ["bad", "bad"]
-    assert "hold for nobody" in may_be_released(seeded)[0][2]
+    assert "holds for nobody" in may_be_released(seeded)[0][2]
     assert title_of(private) == "Synthetic table of t, for publication" and title_of(seeded) == "Synthetic table of t"
     assert title_of(replace(seeded, public=False)) == "Synthetic table of t beside real rows, not for publication"
     made = "1,000 rows and 2 columns, made by m from the rows of 3 holders."
