@@ -34,7 +34,7 @@ class Repeats:
 
     def judged(self) -> Judged:
         """Returns the loss of rows that repeats stand in for."""
-        words = f"{percent(self.synthetic)} of its rows repeat others, {percent(self.real)} of the real ones do"
+        words = f"{percent(self.synthetic)} of rows repeat others, {percent(self.real)} of real ones"
         return judged("variety of rows", [("repeats", max(0.0, self.synthetic - self.real), words)])
 
 

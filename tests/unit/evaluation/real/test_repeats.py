@@ -19,7 +19,7 @@ def test_few_rows_many_times_are_lost_and_a_bootstrap_is_not(name: str) -> None:
     wrong, _ = WAYS["rows repeated"](population, population.draw(3_000, rng), rng)
     found = repeats(real, wrong, rng)
     assert found == Repeats(0.0, pytest.approx(0.95, abs=0.001), 3_000) and found.judged().state == "lost"
-    assert found.judged().why == "95% of its rows repeat others, 0% of the real ones do"
+    assert found.judged().why == "95% of rows repeat others, 0% of real ones"
 
 
 def test_repeats_are_those_beyond_as_many_real_rows() -> None:
