@@ -319,9 +319,10 @@ def test_parts_of_a_measurement_are_its_sums() -> None:
 def test_intervals_hold_the_truth_on_tables_that_are_hard_to_predict() -> None:
     """Five runs on the tuning side, all held; of half the width survey_2 (1.16 of it) and xor_1 (1.14) are not.
 
-    few_1 is not held at all (0.68 and 0.75 of it): one of the 12% of all runs that are not.
+    few_1 is not held at all (0.68 and 0.75 of it): one of the 12% of all runs that are not. Of their 320 marginals 95%
+    are held, 87% by intervals of half the width, 99% by those of twice.
     """
-    held = []
+    held, marginals = [], list[bool]()
     for table, epsilon in (
         ("survey_2", 3.0),
         ("labs_1", 1.0),
@@ -331,8 +332,9 @@ def test_intervals_hold_the_truth_on_tables_that_are_hard_to_predict() -> None:
     ):
         one = outcome(table, row_counts(table)[-1], epsilon, 1)
         held.append(one.is_inside)
+        marginals += [inside for _, inside, _ in one.pieces]
         assert one.rows < 2000 or one.whole.high <= 1.7 * one.whole.low
-    assert all(held)
+    assert all(held) and 0.9 < np.mean(marginals) < 0.975
 
 
 def test_what_a_model_explains_of_others_is_not_believed_to_be_missing() -> None:
