@@ -134,8 +134,9 @@ def pair_of(comparison: TableComparison) -> PairScore:
     return next(pair for pair in comparison.pairs if pair.name == "a × b")
 
 
+@pytest.mark.thorough
 def test_a_link_is_beyond_chance_among_all_pairs() -> None:
-    """Chi-square of 4 a^2 / 25 for 100 rows: chances 0.036 and 0.11 of one pair, and thrice that of one among three."""
+    """One false alarm in twenty tables, of one pair and of three."""
     assert pair_of(crossed(4, 100)).linked is False  # chi-square 2.56
     assert pair_of(crossed(5, 96)).linked is True  # 4.17
     assert pair_of(crossed(5, 128)).linked is False  # 3.13, a chance of 0.08
