@@ -17,12 +17,15 @@ import pytest
 
 import fedsyn
 from fedsyn.errors import InputError
+from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.front.cli.runs import show_result
 from fedsyn.loading import load_config
+from fedsyn.runs.engines import run
 from fedsyn.runs.report import write_run_page
 from fedsyn.version import installing
 from support.typed_commands import Fedsyn, Result, entry_point
 
+ROOT = Path(__file__).resolve().parents[4]
 SCHEMA = """\
 columns:
   age: {kind: integer, lower: 0, upper: 99, bins: 10}
@@ -313,6 +316,17 @@ def test_the_demo_runs_in_an_empty_folder(tmp_path: Path) -> None:
     assert (config.aggregation.protocol, config.aggregation.noise) == ("secagg", "distributed")
     assert config.federation.clients == 12 and config.runtime.seed is None
     assert len(pd.read_csv(folder / "synthetic.csv")) == pytest.approx(20_190, rel=0.02)
+
+
+@pytest.mark.thorough
+def test_the_demo_is_good_for_counts_and_pairs(tmp_path: Path) -> None:
+    """With a seed, which the demo itself has not; one holder has the noise of twelve."""
+    pytest.importorskip("statsmodels")
+    seeded = ["runtime.seed=1", "federation.clients=1", "aggregation.protocol=plain", "data.test_fraction=0"]
+    run(load_config(ROOT / "configs" / "demo.yaml", seeded), tmp_path / "out")
+    found = TableComparison.of_document(json.loads((tmp_path / "out" / TableComparison.FILE).read_text("utf-8")))
+    good = {use.name for use in found.verdict().good()}
+    assert {"counts of single columns", "tables of two columns", "regression"} <= good, found.sentence()
 
 
 def test_the_demo_without_its_table_says_what_to_install(
