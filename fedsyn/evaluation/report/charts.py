@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.evaluation.record import percent
-from fedsyn.evaluation.report.tables import Table
+from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.output import shortened
 
 MOST_MARGINALS = 60
@@ -337,7 +337,7 @@ class Lines:
             rounds, heights = zip(*values, strict=True)
             wide, top = max(rounds[-1] - rounds[0], 1), max(*heights, 1e-300)
             points = [f"{(r - rounds[0]) / wide:.4g} {1.0 - max(v, 0.0) / top:.4g}" for r, v in values]
-            words = f"{heights[0]:.4g} in round {rounds[0]}, {heights[-1]:.4g} in round {rounds[-1]}"
+            words = f"{number(heights[0])} in round {rounds[0]}, {number(heights[-1])} in round {rounds[-1]}"
             yield name, f"M{'L'.join(points)}", words
 
 

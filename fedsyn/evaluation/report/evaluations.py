@@ -300,7 +300,12 @@ def _pairs(comparison: TableComparison) -> Iterator[Table]:
     caption = f"{len(worst)} of {len(rows):,} pairs: linked ones first, the worst first"
     yield Table(head, worst, caption, links=links, narrow=4)
     if rest:
-        yield Table(head, rest, "The other pairs", folded=f"The other {len(rest)} pairs")
+        yield Table(
+            head,
+            rest,
+            "The other pairs",
+            folded=f"The other {len(rest):,} pairs" if len(rest) > 1 else "The other pair",
+        )
 
 
 def _prediction(prediction: Prediction) -> tuple[Table, str]:

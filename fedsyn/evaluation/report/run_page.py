@@ -411,7 +411,7 @@ def _rounds(facts: RunFacts) -> Iterator[Piece]:
             lines[title] = values
         elif values:
             when = "every round" if len(values) == len(rounds) else f"round {', '.join(str(t) for t, _ in values)}"
-            constant.append(f"{title}: {values[0][1]:.4g} in {when}")
+            constant.append(f"{title}: {number(values[0][1])} in {when}")
     if lines:
         yield Lines(lines)
     if constant:

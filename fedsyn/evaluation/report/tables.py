@@ -68,10 +68,16 @@ def number(value: float | None) -> str:
     """Returns a number as text, with four significant digits.
 
     A dash for a value that does not exist.
+
+    >>> number(0.12345), number(957_312.0), number(None)
+    ('0.1235', '957,300', '–')
     """
     if value is None or math.isnan(value):
         return "–"
-    return "not finite" if math.isinf(value) else f"{value:.4g}"
+    if math.isinf(value):
+        return "not finite"
+    # Four digits of a larger number would have an exponent.
+    return f"{float(f'{value:.4g}'):,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def plus_minus(mean: float, sd: float) -> str:
