@@ -288,7 +288,7 @@ def _pair(pair: PairScore) -> Table:
 
 
 def _pairs(comparison: TableComparison) -> Iterator[Table]:
-    head = ("pair", "verdict", "association: real", "synthetic", "kept", "score")
+    head = ("pair", "verdict", "real", "synthetic", "kept", "score")
     rows = []
     for pair in comparison.pairs:
         words = pair.judged().state if pair.linked else "not linked"
@@ -297,13 +297,13 @@ def _pairs(comparison: TableComparison) -> Iterator[Table]:
         rows.append((pair.name, words, *both, share, f"{pair.score:.3f}"))
     worst, rest = rows[:MOST_DRAWN], rows[MOST_DRAWN:]
     links = {pair.name: f"#pair-{place}" for place, pair in enumerate(comparison.pairs, start=1) if pair.table}
-    caption = f"{len(worst)} of {len(rows):,} pairs: linked ones first, the worst first"
+    caption = f"Associations of {len(worst)} of {len(rows):,} pairs. Linked ones stand first, the worst of them on top."
     yield Table(head, worst, caption, links=links, narrow=4)
     if rest:
         yield Table(
             head,
             rest,
-            "The other pairs",
+            "Associations of the other pairs",
             folded=f"The other {len(rest):,} pairs" if len(rest) > 1 else "The other pair",
         )
 

@@ -107,10 +107,11 @@ def carried(draft: Draft, rows: int) -> str:
         return f" With {counted(rows, 'row')} and epsilon {EPSILON:g}, noise hides every link between columns."
     where = f"{shown:,} of {pairs:,} pairs" if shown < pairs else f"all {pairs:,} pairs" if pairs > 1 else "the pair"
     few = foreseen.most() if least > LEAST_LINK or shown < pairs else 0
-    more = f" Choose about {counted(few, 'pair')} to see links down to {LEAST_LINK:g}." if few else ""
+    rest = "" if shown == pairs else " Of the others nothing can be said."
+    more = f" Choose {'about ' * (few > 1)}{counted(few, 'pair')} to see links down to {LEAST_LINK:g}." if few else ""
     return (
         f" With {counted(rows, 'row')} and epsilon {EPSILON:g}, nine of ten links with an association (Cramér's V) "
-        f"above {least:.2f} are seen in {where} of columns.{more}"
+        f"above {least:.2f} are seen in {where} of columns.{rest}{more}"
     )
 
 
