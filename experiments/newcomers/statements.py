@@ -272,7 +272,7 @@ def from_released(one: Run) -> Told:
             yield "from released values, a mean is so far off: within 0.1", abs(off - float(found[1])) <= 0.1
         if both and (found := re.match(r"its standard deviation is about ([\d.]+) times", column.why)):
             turned = float(found[1]) / (both[1][1] / both[0][1])
-            yield "from released values, a standard deviation is so many times: within 1.22", 1 / 1.22 <= turned <= 1.22
+            yield "from released values, the factor of a standard deviation: within 1.22", 1 / 1.22 <= turned <= 1.22
     pairs = {frozenset((pair.first, pair.second)): pair for pair in truth.pairs}
     for link in said.seen.links:
         state, pair = link.judged().state, pairs[frozenset(link.columns)]
