@@ -11,11 +11,14 @@ import pytest
 
 from fedsyn import yamlio
 from fedsyn.front.cli import reviewing
+from fedsyn.front.cli.drafts import carried
 from fedsyn.front.cli.init import config_text
 from fedsyn.loading import load_config, parse_config
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.drafted_bins import FINEST
+from fedsyn.table.schema.drafting import drafted as draft_of
 from support.exports import PERSONAL, hospital, write_hospital
+from support.newcomers import patients
 from support.typed_commands import Fedsyn, Result, entry_point
 
 
@@ -434,3 +437,12 @@ def test_what_init_says_comes_next_reads_the_same_sheet(fedsyn: Fedsyn, folder: 
     assert fedsyn(*shlex.split(check)[1:]).code == 0
     lost = fedsyn("schema", "check", "schema.yaml", "--data", "book.xlsx")
     assert lost.code == 2 and "the sheet 'cover' (--sheet NAME reads another: 'our rows')" in lost.err
+
+
+def test_init_says_of_which_pairs_nothing_is_known() -> None:
+    frame = patients()
+    draft = draft_of(Schema, frame)
+    some, all_ = carried(draft, 3_000), carried(draft, 3_000_000)
+    found = re.search(r"are seen in ([\d,]+) of 21 pairs of columns\. Of the others nothing can be said\.", some)
+    assert found and 1 <= int(found[1]) < 21
+    assert "seen in all 21 pairs of columns." in all_ and "Of the others" not in all_
