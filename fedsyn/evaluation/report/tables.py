@@ -69,15 +69,15 @@ def number(value: float | None) -> str:
 
     A dash for a value that does not exist.
 
-    >>> number(0.12345), number(957_312.0), number(None)
-    ('0.1235', '957,300', '–')
+    >>> number(0.12345), number(3_643.0), number(957_312.0), number(None)
+    ('0.1235', '3,643', '957,300', '–')
     """
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
         return "not finite"
     # Four digits of a larger number would have an exponent.
-    return f"{float(f'{value:.4g}'):,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+    return f"{float(f'{value:.4g}'):,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:,.4g}"
 
 
 def plus_minus(mean: float, sd: float) -> str:
