@@ -191,7 +191,7 @@ def counted_again(judged: Judged, one: Run) -> bool | None:
         return abs(abs(now - mean) / sd - float(found[1])) <= 0.006
     if found := re.match(r"its standard deviation is ([\d.]+) times", judged.why):
         return abs(_moments(made)[1] / _moments(real)[1] - float(found[1])) <= 0.006
-    if found := re.match(rf"was missing in {_SHARE} of the rows and is in {_SHARE}", judged.why):
+    if found := re.match(rf"it was missing in {_SHARE} of the rows and is in {_SHARE}", judged.why):
         return _near([real.isna().mean(), made.isna().mean()], found)
     if found := re.match(rf"'(.*)' had {_SHARE} of the rows and has {_SHARE}", judged.why):
         value = found[1].replace(",", "")
@@ -403,11 +403,11 @@ def advised(runs: list[Run]) -> Told:
             )
     for rows in (least, most):
         one, more = at[rows, low], at[rows, high]
-        if "a larger epsilon or more rows" in one.compared.remedy():
+        if "raise epsilon" in one.compared.remedy():
             yield "next is a larger epsilon: the workload error falls", more.error < one.error
     for one in runs:
         if (
-            found := re.match(r"bounds and bins that fit the values of ([^:]*):", one.compared.remedy())
+            found := re.match(r"set other bounds and bins for ([^.]*)\. The", one.compared.remedy())
         ) and " and " not in found[1]:
             schema, rng = Schema.load(one.folder / "schema.yaml"), np.random.default_rng(1)
             made = schema.decode(schema.encode(one.real), rng)
