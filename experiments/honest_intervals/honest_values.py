@@ -186,9 +186,9 @@ def truth(population: str) -> dict[tuple[str, str], float]:
 
 
 def run(
-    population: str, rows: int, epsilon: float, number: int, asked: Sequence[tuple[str, str]] | None = None
+    population: str, rows: int, epsilon: float, number: int, tables: int = TABLES, largest: int = MOST_ROWS
 ) -> Iterator[Line]:
-    """Yields what each interval of one run comes to."""
+    """Yields what each interval of one run comes to, from tables of at most `largest` rows."""
     seed = zlib.crc32(repr((population, rows, epsilon, number)).encode())
     rng, schema = np.random.default_rng(seed), schema_of(population)
     real = _MAKERS[population](rng, rows)
@@ -198,17 +198,17 @@ def run(
     evidence = Evidence(strategy.measured, strategy.model.total)
     posterior = Posterior(strategy.model, evidence, numbers_of(schema, strategy.model))
     frames, even = list[pd.DataFrame](), list[pd.DataFrame]()
-    for _ in range(TABLES):
+    for _ in range(tables):
         model = posterior.draw(rng)
-        codes = model.sample(min(LARGER * rows, MOST_ROWS), rng, independent=True)
+        codes = model.sample(min(LARGER * rows, largest), rng, independent=True)
         lean = {name: float(rng.uniform(-1.0, 1.0)) for name in schema.columns}
         frames.append(decoding(schema, model, lean).decode(codes, rng))
         if population in _COLUMNS:
             even.append(schema.decode(codes, rng))
     held = frozenset(map(frozenset, held_of(schema, posterior)))
-    tables = SyntheticTables(frames, rows, held, bins=bins_of(schema))
-    for kind, formula in asked or ASKED[population]:
-        found, own = (one.to_frame() for one in (analyse(tables, formula), estimated([real, real], formula)))
+    drawn = SyntheticTables(frames, rows, held, bins=bins_of(schema))
+    for kind, formula in ASKED[population]:
+        found, own = (one.to_frame() for one in (analyse(drawn, formula), estimated([real, real], formula)))
         other = estimated(even, formula).to_frame() if even else None
         terms = [term for term in found.index if term != "Intercept" and not term.endswith(("= 0", "= no"))]
         for term in terms:
@@ -259,6 +259,8 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--populations", nargs="+", choices=_MAKERS, default=list(_MAKERS))
     parser.add_argument("--out", type=Path, help="file of results: what is there is not run again")
+    parser.add_argument("--tables", type=int, default=TABLES, help="of a run")
+    parser.add_argument("--largest", type=int, default=MOST_ROWS, help="most rows of a table, else five times the real")
     parser.add_argument("--exact", action="store_true", help="what bins alone cost")
     options = parser.parse_args()
     if options.exact:
@@ -270,7 +272,7 @@ def main() -> None:
     for number, population, rows in product(range(1, options.runs + 1), options.populations, options.rows):
         if (population, rows, number) in done:
             continue
-        new = list(run(population, rows, options.epsilon, number))
+        new = list(run(population, rows, options.epsilon, number, options.tables, options.largest))
         found += new
         if options.out:
             pd.DataFrame([asdict(line) for line in new]).to_csv(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri, stdtrit
+from scipy.special import chdtr, chdtri, ndtr, ndtri
 
 from fedsyn.errors import InputError
 
@@ -23,6 +23,11 @@ ONE_TABLE = (
     "one synthetic table gives a naive interval only, which does not know of the noise and is far too narrow; "
     "draw several, each from its own draw of the posterior: fedsyn sample RUN --tables 20 --out DIR"
 )
+
+
+# Quantiles that stand for the distribution of a variance, and steps of a search among widths.
+_MIDDLES = (np.arange(100) + 0.5) / 100
+_HALVINGS = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +45,7 @@ class Combined:
         floored: whether T was below `ratio` * v_bar, which stands in its place then.
         first: the first table's estimate and its variance: what an analyst of one table would have.
         tables: m.
+        least: `ratio` * v_bar, below which T is not.
         inside: what bins leave open beside it, part of `variance`.
     """
 
@@ -51,12 +57,31 @@ class Combined:
     floored: npt.NDArray[np.bool_]
     first: tuple[Floats, Floats]
     tables: int
+    least: Floats
     inside: Floats | float = 0.0
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
-        """The honest interval: estimate -+ t quantile * sqrt(T*)."""
-        half = stdtrit(self.df, 0.5 + _level(level) / 2) * np.sqrt(self.variance)
-        return self.estimate - half, self.estimate + half
+        """Returns the honest interval.
+
+        The error is normal with the variance T + `inside`, and b tells T but roughly: (m - 1) (1 + 1/m) b / (T + v_bar)
+        is chi-square with m - 1. With the prior 1 / (T + v_bar) over all T of at least `ratio` * v_bar, the error is a
+        mixture of normals, whose quantile this is (Si & Reiter 2011). Without v_bar it is that of a t with m - 1, and
+        where T is small beside v_bar it is far less than that of a t with `df`.
+        """
+        m, shape = self.tables, (-1, *np.ones(self.between.ndim, np.intp))
+        spread = (m - 1) * (1.0 + 1.0 / m) * self.between
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most = np.where(self.least > 0, spread / (self.within + self.least), np.inf)
+            chi = chdtri(m - 1, 1.0 - chdtr(m - 1, most) * _MIDDLES.reshape(shape))
+            true = np.where(spread > 0, np.maximum(spread / chi - self.within, self.least), self.least)
+        scale = np.sqrt(true + self.inside)
+        low, high = np.zeros_like(self.between), ndtri(0.5 + _level(level) / 2) * scale.max(axis=0)
+        for _ in range(_HALVINGS):
+            half = (low + high) / 2.0
+            with np.errstate(divide="ignore", invalid="ignore"):
+                covered = np.where(scale > 0, 2.0 * ndtr(half / scale) - 1.0, 1.0).mean(axis=0)
+            low, high = np.where(covered < level, half, low), np.where(covered < level, high, half)
+        return self.estimate - high, self.estimate + high
 
     def naive(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Interval that the first table alone would give, if real.
@@ -119,7 +144,9 @@ def combine(
     total = np.maximum(raw, floor)
     with np.errstate(divide="ignore", invalid="ignore"):
         df = np.where(spread > 0, (m - 1) * ((total + inside) / spread) ** 2, np.inf)
-    return Combined(q.mean(axis=0), total + inside, b, within, df, np.asarray(raw < floor), (q[0], v[0]), m, inside)
+    return Combined(
+        q.mean(axis=0), total + inside, b, within, df, np.asarray(raw < floor), (q[0], v[0]), m, floor, inside
+    )
 
 
 def _level(level: float) -> float:

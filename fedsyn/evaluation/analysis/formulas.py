@@ -43,6 +43,7 @@ _PYTHON = frozenset({"in", "True", "False", "not"})
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 # A comparison's yes and no are categories.
 _AS_CATEGORY = ".astype(object)"
+_OF_SUMS = ("+", "-", "(", ")", "{", "}")
 _ARITHMETIC = ("+", "-", "*", "/", "**")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
@@ -66,6 +67,7 @@ class Question:
     Attributes:
         terms: k of them.
         outcome: columns of the outcome; empty for one column by itself.
+        parts: of the outcome, of which each is estimated as if alone: of least squares of a sum, its columns.
         about: what is modelled, in words.
         estimator: by which.
         left_out: columns of text -> values whose rows are left out, as some table has too few of them.
@@ -73,9 +75,15 @@ class Question:
 
     terms: tuple[Term, ...]
     outcome: frozenset[str]
+    parts: Sequence[frozenset[str]]
     about: str
     estimator: Estimator
     left_out: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+    @property
+    def averages(self) -> bool:
+        """Whether it averages numbers of its columns, so that where they lie inside bins matters."""
+        return True
 
     @property
     def columns(self) -> frozenset[str]:
@@ -108,6 +116,7 @@ class OneColumn(Question):
         import pandas as pd
 
         self.column, self.outcome = column, frozenset[str]()
+        self.parts = [self.outcome]
         self.estimator, self.values = Means() if share is None else Quantile(share), None
         is_number = _is_numeric(tables.frames[0][column])
         if proportion or not is_number:
@@ -120,6 +129,10 @@ class OneColumn(Question):
         else:
             self.about = f"mean of {column}" if share is None else f"quantile {share:g} of {column}"
             self.terms = (Term(column, frozenset({column})),)
+
+    @property
+    def averages(self) -> bool:
+        return self.values is None and isinstance(self.estimator, Means)
 
     def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
         entries = frame[self.column].dropna()
@@ -189,6 +202,8 @@ class Regression(Question):
         self.about = f"{self.estimator.title} of {name}{value if isinstance(self.estimator, Logit) else ''}"
         # Terms, none of which may hold the outcome or be constant.
         self.outcome = self._columns(left.variables)
+        is_sum = isinstance(self.estimator, Linear) and _is_sum(text.partition("~")[0], self._names)
+        self.parts = [frozenset({name}) for name in sorted(self.outcome)] if is_sum else [self.outcome]
         if both := self.outcome & self._columns(right.variables):
             raise ConfigError(f"formula '{formula}': {first_of(sorted(both), 20)} is on both sides")
         for term, where in right.term_slices.items():
@@ -347,6 +362,12 @@ def _words(text: str) -> Iterator[str]:
             and not (after and after.string == "=")
         ):
             yield token.string
+
+
+def _is_sum(text: str, names: Mapping[str, str]) -> bool:
+    """Returns whether a formula's side is a sum or difference of columns."""
+    words = [token.string for token in _tokens(text.strip()) if token.string.strip()]
+    return all(word in names or word in _OF_SUMS for word in words)
 
 
 def _subtracted(text: str) -> str:

@@ -409,14 +409,14 @@ class BinnedColumn(SidedColumn):
             other._within = Within(self.edges, self.whole, pieces, self._inside, self.atom_bins)
         return other
 
-    def shaped(self, counts: Floats, lean: float = 0.0, rows: tuple[Codes, Odds] | None = None) -> Self:
+    def shaped(self, counts: Floats, lean: float | None = None, rows: tuple[Codes, Odds] | None = None) -> Self:
         """Returns the column with draws that follow the bins' counts.
 
         Inside bins it draws as the counts suggest, which were released (`Inside`).
 
         Args:
             counts: (codes,) records.
-            lean: where in the range of what the counts leave open, -1 to 1.
+            lean: where in the range of what the counts leave open, -1 to 1; None: of a table by itself (`Inside`).
             rows: (n,) codes and odds of some, as the model that the counts are of has them: numbers are linked to them.
         """
         if self.values or (self.whole and (np.diff(self.edges) <= 1).all()):
@@ -427,7 +427,7 @@ class BinnedColumn(SidedColumn):
             other._inside.link(*rows)
         return other
 
-    def densities(self, counts: Floats, lean: float = 0.0) -> Inside:
+    def densities(self, counts: Floats, lean: float | None = None) -> Inside:
         """Returns the densities inside bins that (codes,) counts suggest; atoms have none."""
         return Inside(self.edges, counts[: len(self.edges) - 1], lean, self.atom_bins)
 

@@ -6,7 +6,8 @@ A bin says how many values it holds and not where. Two neighbours say more: the 
 their counts has a rate, exact where the column is exponential. The rates at a bin's two edges give that inside it. At
 an end towards which the density falls it goes on as the generalised Pareto density that gives the counts of the last
 three bins (Pickands 1975: what the tails of nearly all distributions come to), so a wide last bin is not full to its
-bound. Between bins that are both fuller, or both emptier, nothing is known, and the density is even.
+bound. Tables of an analysis take its index from more rows, and go on with how it changed on the way. Between bins that
+are both fuller, or both emptier, nothing is known, and the density is even.
 
 Which row of a bin has which of its numbers follows from the rest of the row (`Inside.linked`): where readmissions grow
 likelier from bin to bin, they do so inside a bin, too. Without it a coefficient is too small.
@@ -36,6 +37,15 @@ _FLAT = 1e-9  # a rate that is none
 #: (normal, t, Pareto, beta, mixtures) the index that the tail's mean asks for is off by 0.27, 0.16, 0.12, 0.11 and 0.07
 #: (root mean square), 0.4 to 0.6 of what this gives; that of numbers from -1 to 1 is 0.58.
 _INDICES, INDEX_OPEN = (-0.99, 0.9), 1.1
+# An index changes on the way out, that of a normal from -0.31 to -0.15: beyond the last edge it has gone on by so much
+# of what it changed over a doubling before, times -log of the share beyond (as one that goes with the inverse of that
+# does), and by no more than `_MOST_CHANGE`. What is open then, `lean` = 1, is this and a part of the change. Chosen on
+# 26 tails of 13 columns (normal, t, gamma, beta, Weibull, mixed): in 16 to 32 bins the mean of a last bin is off by 1%
+# in half of them, where the index of three bins gave 6 to 11%. Of eleven other columns it is 1%, too.
+_GOES_ON, _LEFT_OPEN, _CHANGE_OPEN = 0.22, 0.025, 0.25
+_MOST_CHANGE = 0.2
+# How far in bins tell of a tail, as a share of the rows, and how many times as much lies beyond the next edge at most.
+_HALF, _WIDEST = 0.5, 3.0
 _HALVINGS = 60
 # What the rows of a bin have in common is a mixture of so many.
 _POINTS = 32
@@ -53,12 +63,13 @@ class Inside:
     Args:
         edges: (bins + 1,) ascending.
         counts: (bins,) records of each; one record is taken for the least.
-        lean: -1 to 1, where in the range of what the counts leave open; 0 is the middle.
+        lean: -1 to 1, where in the range of what the counts leave open; 0 is the middle. None: of a table by itself,
+            whose tails keep the index of their last bins.
         atoms: (bins,) bins of a single value. They say nothing of the density of the others, which are taken to be
             each other's neighbours.
     """
 
-    def __init__(self, edges: Floats, counts: Floats, lean: float = 0.0, atoms: Flags | None = None) -> None:
+    def __init__(self, edges: Floats, counts: Floats, lean: float | None = None, atoms: Flags | None = None) -> None:
         counts = np.maximum(np.asarray(counts, np.float64), 1.0)
         self._counts = counts
         self._mixture: Floats | None = None
@@ -162,18 +173,18 @@ class Inside:
         return np.asarray(known / (mean[high] - mean[low]) * span[bins])
 
 
-def _densities(widths: Floats, counts: Floats, lean: float) -> tuple[Floats, Floats, Flags]:
+def _densities(widths: Floats, counts: Floats, lean: float | None) -> tuple[Floats, Floats, Flags]:
     """Returns rates and indices of neighbouring bins, and which are flipped."""
     rates, indices, flipped = np.zeros(len(counts)), np.zeros(len(counts)), np.zeros(len(counts), dtype=bool)
     if len(counts) > 1 and (widths > 0).all():
         between = _rates(counts, widths)
         before, after = np.append(_beyond(between), between), np.append(between, _beyond(between[::-1]))
-        rates = _limited(before, after, lean, widths)
+        rates = _limited(before, after, lean or 0.0, widths)
     if len(counts) > 2 and (widths > 0).all():
         if between[-1] > 0:
-            rates[-1], indices[-1] = _tail(counts[-3:], widths[-3:], lean * _open(counts[-3:], counts))
+            rates[-1], indices[-1] = _tail(counts, widths, lean)
         if between[0] < 0:
-            rates[0], indices[0] = _tail(counts[2::-1], widths[2::-1], lean * _open(counts[:3], counts))
+            rates[0], indices[0] = _tail(counts[::-1], widths[::-1], lean)
             flipped[0] = True
     rates[np.abs(rates) < _FLAT] = 0.0
     return rates, indices, flipped
@@ -220,27 +231,62 @@ def _limited(before: Floats, after: Floats, lean: float, widths: Floats) -> Floa
     return np.asarray(np.clip(middle * widths + lean * open_, -_STEEPEST, _STEEPEST))
 
 
-def _open(last: Floats, counts: Floats) -> float:
-    """Returns how far the index that three bins say may be off."""
-    return INDEX_OPEN * float(np.sqrt(last.mean() / counts.sum()))
+def _tail(counts: Floats, widths: Floats, lean: float | None) -> tuple[float, float]:
+    """Returns rate and index inside the last bin, which follow from all counts.
 
-
-def _tail(counts: Floats, widths: Floats, off: float) -> tuple[float, float]:
-    """Returns rate and index inside the last of three bins.
-
-    The rate is in bins. Both follow from the counts of the bins; `off` is added to the index.
+    The rate is in bins.
     """
-    left = np.log(counts.sum() / np.cumsum(counts[::-1])[::-1][1:])  # -log of the shares beyond the inner edges
-    near, far = widths[0], widths[0] + widths[1]
+    if lean is None:
+        counts, widths = counts[-3:], widths[-3:]
+    # Of edges, the innermost of the last bin first: -log of the shares beyond them, and how far in they are.
+    left = np.log(counts.sum() / np.cumsum(counts[::-1]))
+    inward = np.append(0.0, np.cumsum(widths[-2::-1]))
+    used, triples = np.arange(3), None if lean is None else _triples(left[:-1])
+    index = _index(left[used], inward[used])
+    if triples is not None:
+        near, far = (_index(left[some], inward[some]) for some in triples)
+        apart = float(np.mean(left[triples[0]] - left[triples[1]]))
+        change = min(_GOES_ON * float(left[0]), 1.0) * (near - far) * float(np.log(2.0)) / apart
+        index = near + min(max(change, -_MOST_CHANGE), _MOST_CHANGE)
+        index += (lean or 0.0) * (_LEFT_OPEN + _CHANGE_OPEN * abs(change))
+        used = used[:2]
+    elif lean:
+        index += lean * INDEX_OPEN * float(np.sqrt(counts[-3:].mean() / counts.sum()))
+    index = min(max(index, _INDICES[0]), _INDICES[1])
+    span, risen = float(inward[used[-1]]), float(left[0] - left[used[-1]])
+    scale = span / _grown(index, risen) + index * span
+    return (float(widths[-1] / scale), index) if scale > 0 else (0.0, 0.0)
+
+
+def _triples(left: Floats) -> tuple[Codes, Codes] | None:
+    """Returns two triples of inner edges, the second a doubling further in.
+
+    Beyond each edge of a triple lies the same multiple of what lies beyond the one before; beyond the innermost of all
+    are half of the rows at most. None where there are too few edges for it.
+    """
+    step = min((left[0] - np.log(2.0 / _HALF)) / 2.0, np.log(_WIDEST))
+    wanted = left[0] - np.arange(3) * step
+    near, far = (np.abs(left - at[:, None]).argmin(axis=1) for at in (wanted, wanted - np.log(2.0)))
+    apart = all((np.diff(some) > 0).all() for some in (near, far)) and (far > near).all()
+    return (near, far) if apart else None
+
+
+def _index(left: Floats, inward: Floats) -> float:
+    """Returns the index of a tail with three edges, outermost first.
+
+    Args:
+        left: (3,) -log of the shares beyond them.
+        inward: (3,) how far in they are.
+    """
+    near, far = inward[2] - inward[1], inward[2] - inward[0]
+    first, second = float(left[1] - left[2]), float(left[0] - left[2])
     low, high = _INDICES
     for _ in range(_HALVINGS):
         index = (low + high) / 2.0
-        scale = near / _grown(index, float(left[0]))
-        short = index * far / scale <= -1.0 or _grown(index, float(left[1])) > far / scale
+        scale = near / _grown(index, first)
+        short = index * far / scale <= -1.0 or _grown(index, second) > far / scale
         low, high = (low, index) if short else (index, high)
-    index = min(max(index + off, _INDICES[0]), _INDICES[1])
-    scale = far / _grown(index, float(left[1])) + index * far
-    return (float(widths[2] / scale), index) if scale > 0 else (0.0, 0.0)
+    return index
 
 
 def _grown(index: float, left: float) -> float:

@@ -421,7 +421,8 @@ class Schema(BaseModel, Shown):
 
         Args:
             counts: ordered column -> (codes,) records: the released counts of the bins, which draws follow.
-            lean: column -> where in the range of what the counts leave open, -1 to 1; else the middle.
+            lean: column -> where in the range of what the counts leave open, -1 to 1; else the middle. None: of a
+                table by itself (`Inside`).
             model: (m, d) codes of rows of a released model, and its odds: numbers go by the rest of their rows.
             nested: pair of `compiled.nesting.pairs` -> (codes, codes) records of the released model.
         """
@@ -429,7 +430,7 @@ class Schema(BaseModel, Shown):
         for at, (name, column) in enumerate(self.columns.items()):
             if isinstance(column, BinnedColumn):
                 rows = None if model is None else (model[0][:, at], partial(model[1], model[0], name))
-                shaped[name] = column.shaped(counts[name], (lean or {}).get(name, 0.0), rows)
+                shaped[name] = column.shaped(counts[name], None if lean is None else lean.get(name, 0.0), rows)
         other = self.model_copy(update={"columns": shaped})
         other.__dict__.pop("every_column", None)
         other.__dict__["compiled"] = self.compiled.drawing_from(shaped)

@@ -35,9 +35,21 @@ def test_the_variance_is_that_of_raghunathan_and_the_degrees_of_freedom_are_reit
     assert found.estimate == 3.0 and not found.floored
     assert found.variance == pytest.approx(spread - 0.6)
     assert found.df == pytest.approx(3 * (1 - 0.6 / spread) ** 2)
-    half = t.ppf(0.975, found.df) * np.sqrt(spread - 0.6)
-    assert found.interval() == (pytest.approx(3.0 - half), pytest.approx(3.0 + half))
     assert found.naive(0.9)[1] == pytest.approx(1.0 + norm.ppf(0.95) * np.sqrt(0.5))
+
+
+@pytest.mark.parametrize("ratio", [0.25, 4.0])
+def test_an_interval_is_the_quantile_of_its_mixture(ratio: float) -> None:
+    """300,000 draws of T: a share of 95% has a standard error of 0.0004, and quantiles of T are taken at 100 places."""
+    rng, q = np.random.default_rng(5), np.array([1.0, 2.0, 4.0, 5.0, 2.5, 3.5])
+    within, inside = 1.5, 0.3
+    found = combine(q, np.full(6, within), ratio=ratio, inside=inside)
+    total = 5 * (7 / 6) * q.var(ddof=1) / rng.chisquare(5, 300_000)
+    true = total[total >= within * (1 + ratio)] - within + inside
+    half = (found.interval()[1] - found.interval()[0]) / 2
+    assert (2 * norm.cdf(half / np.sqrt(true)) - 1).mean() == pytest.approx(0.95, abs=0.003)
+    longest = t.ppf(0.975, found.df) * np.sqrt(found.variance)
+    assert half < longest if ratio < 1 else half < 1.5 * longest
 
 
 def test_a_variance_below_that_of_the_real_rows_is_replaced() -> None:
@@ -60,26 +72,28 @@ def test_the_variance_is_right_on_average() -> None:
 
 
 def test_intervals_cover_exactly_where_tables_are_endless() -> None:
-    """With v = 0 it is a t interval with m - 1 degrees of freedom: 95% of 40,000 within five sd, once in 10^6 not."""
-    rng, k = np.random.default_rng(2), 40_000
+    """With v = 0 it is a t interval with m - 1 degrees of freedom: 95% of 10,000 within five sd, once in 10^6 not."""
+    rng, k = np.random.default_rng(2), 10_000
     centre = rng.normal(0, 1, k)  # where the posterior is, beside the truth 0
     low, high = combine(centre + rng.normal(0, 1, (5, k)), np.zeros((5, k))).interval()
     assert abs(((low < 0) & (high > 0)).mean() - 0.95) < 5 * np.sqrt(0.95 * 0.05 / k)
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.5, 3.0])  # variance of the privacy noise / that of the rows
-@pytest.mark.parametrize("ratio", [1.0, 5.0])
+# Variance of the privacy noise / that of the rows, and rows of a table / real rows.
+@pytest.mark.parametrize(("noise", "ratio"), [(0.0, 0.25), (0.5, 1.0), (3.0, 0.25), (3.0, 5.0)])
 def test_intervals_cover_with_tables_of_rows(noise: float, ratio: float) -> None:
-    """A t that matches two moments: never below 94.5%; above 96% where the floor of T binds.
+    """Never below 94.5%; above 96% where T has its least value. No wider than twice what is right.
 
-    40,000 quantities: five standard errors are 0.0055, so a rule at 95% fails once in 10^6.
+    10,000 quantities: five standard errors are 0.011, so a rule at 95% fails once in 10^6. A t with the degrees of
+    freedom of T is 3.3 times as wide where tables have a quarter of the rows and there is no noise.
     """
-    rng, k = np.random.default_rng(3), 40_000
+    rng, k = np.random.default_rng(3), 10_000
     W, v = 1.0 + noise, 1.0 / ratio
     estimates = rng.normal(0, np.sqrt(W), k) + rng.normal(0, np.sqrt(W + v), (M, k))
     low, high = combine(estimates, np.full((M, k), v), ratio=ratio).interval()
     share = ((low < 0) & (high > 0)).mean()
-    assert 0.9395 < share < (0.99 if noise < 1 else 0.965), share
+    assert 0.934 < share < (0.97 if noise > 1 and ratio >= 1 else 1.0), share
+    assert np.median(high - low) < 2.0 * 2 * norm.ppf(0.975) * np.sqrt(W)
 
 
 @pytest.mark.parametrize(
@@ -532,16 +546,25 @@ def test_a_result_has_eighty_columns(tables: list[pd.DataFrame]) -> None:
     assert max(map(len, str(found).splitlines())) <= 80
 
 
-def test_a_bin_whose_inside_carries_the_variance_is_named() -> None:
+def test_a_heavy_tail_in_a_wide_bin_is_not_held() -> None:
+    """Where more than a third of a variance is inside one bin, no mean and no slope is held; below that it is said."""
     rng = np.random.default_rng(3)
-    frames = [
-        pd.DataFrame({"cost": np.exp(rng.normal(8, 1, 2000)), "age": rng.uniform(0, 100, 2000)}) for _ in range(3)
-    ]
+    columns = {"cost": lambda: np.exp(rng.normal(8, 1, 2000)), "age": lambda: rng.uniform(0, 100, 2000)}
+    frames = [pd.DataFrame({name: draw() for name, draw in columns.items()}) for _ in range(3)]
     bins = {"cost": [0.0, 1000, 2000, 4000, 8000, 1e6], "age": [0.0, 25, 50, 75, 100]}
     tables = SyntheticTables(frames, 2000.0, None, bins=bins)
-    (said,) = (note for note in fedsyn.analyse(tables, "mean(cost)").warnings if "variance of cost" in note)
-    assert "inside one bin, 8000 to 1e+06" in said
-    assert not any("variance of" in note for note in fedsyn.analyse(tables, "mean(age)").warnings)
+    for formula in ("mean(cost)", "cost ~ age", "(age > 50) ~ cost"):
+        found = fedsyn.analyse(tables, formula)
+        (said,) = (note for note in found.warnings if "variance of cost" in note)
+        assert "inside one bin, 8000 to 1e+06, too wide" in said
+        assert found.unheld == set(found.terms)
+    for formula in ("quantile(cost, 0.9)", "mean(age)"):
+        found = fedsyn.analyse(tables, formula)
+        assert not found.unheld and not any("variance of" in note for note in found.warnings)
+    narrower = {**bins, "cost": [0.0, 1000, 2000, 4000, 8000, 9000, 1e6]}
+    frames = [frame.assign(cost=frame.cost.clip(upper=35_000)) for frame in frames]
+    found = fedsyn.analyse(SyntheticTables(frames, 2000.0, None, bins=narrower), "mean(cost)")
+    assert not found.unheld and any("Finer bins there would tell" in note for note in found.warnings)
 
 
 def test_an_outcome_that_is_a_difference_is_one(tables: list[pd.DataFrame]) -> None:
@@ -555,7 +578,13 @@ def test_an_outcome_that_is_a_difference_is_one(tables: list[pd.DataFrame]) -> N
     facts = {"held": [["after", "ward"], ["age", "ward"]], "given": [], "real_rows": 300.0}
     for frame in frames:
         frame.attrs["fedsyn"] = facts
-    assert "after × age × ward" in " ".join(fedsyn.analyse(frames, "after - age ~ ward").warnings)
+    found = fedsyn.analyse(frames, "after - age ~ ward")
+    assert "after × age:" in " ".join(found.warnings) and found.unheld
+    assert "after × age × ward:" in " ".join(fedsyn.analyse(frames, "I(after * age) ~ ward").warnings)
+    for frame in frames:  # least squares are linear in the outcome: no need of all three together
+        frame.attrs["fedsyn"] = {**facts, "held": [*facts["held"], ["after", "age"]]}
+    assert not fedsyn.analyse(frames, "after - age ~ ward").unheld
+    assert fedsyn.analyse(frames, "I(after * age) ~ ward").unheld
 
 
 def test_quantiles_cover_the_populations() -> None:
