@@ -44,10 +44,10 @@ def tables_of(real: pd.DataFrame, schema: Schema, rng: np.random.Generator) -> t
 
 @pytest.mark.thorough
 def test_a_slope_over_coarse_bins_is_covered_and_not_attenuated() -> None:
-    """Numbers that are even inside bins lose 40% of the slope.
+    """Numbers that are even inside bins lose 16% of the slope.
 
-    The standard error of one run's slope is 1.5% of it, and of the mean of twelve 0.4%: 2.5% are missed once in 10^9.
-    Of twelve 95% intervals ten hold the slope and more but for one time in 500.
+    The slope of a run varies by 3.6%, the mean of twelve by 1%: it is off by 4% once in 10,000. Of twelve 95% intervals
+    ten hold the slope and more but for one time in 500.
     """
     schema = Schema(columns={name: NumericColumn(bins=edges) for name, edges in EDGES.items()}, approved=True)
     rng = np.random.default_rng(0)
@@ -62,5 +62,5 @@ def test_a_slope_over_coarse_bins_is_covered_and_not_attenuated() -> None:
         widths.append((found.high - found.low) / (own.naive_high - own.naive_low))
         assert found.held
     assert held >= 10
-    assert np.mean(estimates) == pytest.approx(1.0, abs=0.025) and np.mean(even) < 0.8
-    assert 0.9 < np.median(widths) < 3.0
+    assert np.mean(estimates) == pytest.approx(1.0, abs=0.04) and np.mean(even) < 0.9
+    assert 0.9 < np.median(widths) < 5.0
