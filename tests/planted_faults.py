@@ -223,8 +223,8 @@ FAULTS = {
     ),
     "an honest interval of half the width": Fault(
         "fedsyn/evaluation/analysis/combining.py",
-        "/ 2) * np.sqrt(self.variance)",
-        "/ 2) * 0.5 * np.sqrt(self.variance)",
+        "return self.estimate - high, self.estimate + high",
+        "return self.estimate - high / 2, self.estimate + high / 2",
         "unit/evaluation/analysis/test_analysis.py",
     ),
     "a tail that ends too soon": Fault(

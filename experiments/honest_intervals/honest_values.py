@@ -186,7 +186,13 @@ def truth(population: str) -> dict[tuple[str, str], float]:
 
 
 def run(
-    population: str, rows: int, epsilon: float, number: int, tables: int = TABLES, largest: int = MOST_ROWS
+    population: str,
+    rows: int,
+    epsilon: float,
+    number: int,
+    asked: Sequence[tuple[str, str]] | None = None,
+    tables: int = TABLES,
+    largest: int = MOST_ROWS,
 ) -> Iterator[Line]:
     """Yields what each interval of one run comes to, from tables of at most `largest` rows."""
     seed = zlib.crc32(repr((population, rows, epsilon, number)).encode())
@@ -207,7 +213,7 @@ def run(
             even.append(schema.decode(codes, rng))
     held = frozenset(map(frozenset, held_of(schema, posterior)))
     drawn = SyntheticTables(frames, rows, held, bins=bins_of(schema))
-    for kind, formula in ASKED[population]:
+    for kind, formula in asked or ASKED[population]:
         found, own = (one.to_frame() for one in (analyse(drawn, formula), estimated([real, real], formula)))
         other = estimated(even, formula).to_frame() if even else None
         terms = [term for term in found.index if term != "Intercept" and not term.endswith(("= 0", "= no"))]
@@ -237,9 +243,9 @@ def exact(population: str) -> Iterator[str]:
 
 def lines(found: Sequence[Line]) -> Iterator[str]:
     """A table in Markdown."""
-    heads = "population | rows | kind | estimate | n | held | honest | even bins | width / real's | off / half width"
+    heads = "population | rows | kind | estimate | n | held | honest | even bins | width / real's | off / half | spread"
     yield f"| {heads} |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---" * 11 + "|"
     groups: dict[tuple[str, int, str, str], list[Line]] = defaultdict(list)
     for line in found:
         for population, name in ((line.population, line.name), (line.population, "**all**"), ("**all**", "**all**")):
@@ -247,9 +253,11 @@ def lines(found: Sequence[Line]) -> Iterator[str]:
     for group, some in sorted(groups.items()):
         off, even, width = np.array([(x.off, x.even, x.width) for x in some if x.held] or [(np.nan,) * 3]).T
         share = f"{np.mean(np.abs(even) <= 1):.0%}" if np.isfinite(even).all() else ""
-        told = f"{np.mean(np.abs(off) <= 1):.0%} | {share} | {np.median(width):.2f} | {off.mean():+.2f}"
+        told = (
+            f"{np.mean(np.abs(off) <= 1):.0%} | {share} | {np.median(width):.2f} | {off.mean():+.2f} | {off.std():.2f}"
+        )
         held = sum(x.held for x in some)
-        yield f"| {' | '.join(map(str, group))} | {len(some)} | {held} | {told if held else ' | | | '} |"
+        yield f"| {' | '.join(map(str, group))} | {len(some)} | {held} | {told if held else ' | | | | '} |"
 
 
 def main() -> None:
@@ -272,7 +280,7 @@ def main() -> None:
     for number, population, rows in product(range(1, options.runs + 1), options.populations, options.rows):
         if (population, rows, number) in done:
             continue
-        new = list(run(population, rows, options.epsilon, number, options.tables, options.largest))
+        new = list(run(population, rows, options.epsilon, number, None, options.tables, options.largest))
         found += new
         if options.out:
             pd.DataFrame([asdict(line) for line in new]).to_csv(
