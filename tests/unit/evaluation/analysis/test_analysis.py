@@ -533,7 +533,7 @@ def test_a_link_is_no_table_of_a_folder(tmp_path: Path) -> None:
 def test_an_infinite_end_is_no_number_of_json() -> None:
     frames = [pd.DataFrame({"x": np.random.default_rng(seed).normal(size=20)}) for seed in range(3)]
     found = fedsyn.analyse(SyntheticTables(frames, 1e6), "x")
-    combined = dataclasses.replace(found.combined, variance=np.full(1, np.inf))
+    combined = dataclasses.replace(found.combined, inside=np.full(1, np.inf))
     wide = dataclasses.replace(found, combined=combined).to_dict()
     assert wide["terms"][0]["low"] is None and json.dumps(wide, allow_nan=False)
     sure = dataclasses.replace(found, combined=dataclasses.replace(found.combined, df=np.full(1, np.inf)))
