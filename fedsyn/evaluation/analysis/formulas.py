@@ -82,7 +82,10 @@ class Question:
 
     @property
     def averages(self) -> bool:
-        """Whether it averages numbers of its columns, so that where they lie inside bins matters."""
+        """True where it averages numbers.
+
+        Then it matters where they lie inside bins.
+        """
         return True
 
     @property
@@ -201,9 +204,7 @@ class Regression(Question):
         value = f" = {self._levels[1]:g}" if self._levels and not take_second else ""
         self.about = f"{self.estimator.title} of {name}{value if isinstance(self.estimator, Logit) else ''}"
         # Terms, none of which may hold the outcome or be constant.
-        self.outcome = self._columns(left.variables)
-        is_sum = isinstance(self.estimator, Linear) and _is_sum(text.partition("~")[0], self._names)
-        self.parts = [frozenset({name}) for name in sorted(self.outcome)] if is_sum else [self.outcome]
+        self.outcome, self.parts = self._outcome(left.variables, text)
         if both := self.outcome & self._columns(right.variables):
             raise ConfigError(f"formula '{formula}': {first_of(sorted(both), 20)} is on both sides")
         for term, where in right.term_slices.items():
@@ -214,6 +215,15 @@ class Regression(Question):
             for term, where in right.term_slices.items()
             for column in right.column_names[where]
         )
+
+    def _outcome(self, variables: Iterable[Any], text: str) -> tuple[frozenset[str], list[frozenset[str]]]:
+        """Returns the outcome's columns, and its parts.
+
+        Each part is estimated as if alone, as least squares do with the columns of a sum.
+        """
+        columns = self._columns(variables)
+        is_sum = isinstance(self.estimator, Linear) and _is_sum(text.partition("~")[0], self._names)
+        return columns, [frozenset({name}) for name in sorted(columns)] if is_sum else [columns]
 
     def _columns(self, variables: Iterable[Any]) -> frozenset[str]:
         """Returns the columns among a formula's variables."""

@@ -147,9 +147,9 @@ class _WideBin:
 
 
 def _wide_bins(question: Question, tables: SyntheticTables) -> list[_WideBin]:
-    """Returns the widest bin of each column whose numbers are averaged, if much of the variance is inside.
+    """Returns bins that hold much of a column's variance.
 
-    Proportions and quantiles average none.
+    Each is the worst of a column whose numbers are averaged. Proportions and quantiles average none.
     """
     if not question.averages:
         return []
@@ -170,7 +170,10 @@ def _wide_bins(question: Question, tables: SyntheticTables) -> list[_WideBin]:
 
 
 def _of_bins(wide: list[_WideBin], combined: Combined) -> list[str]:
-    """Returns warnings on wide bins, and on intervals that come from bins for the most part."""
+    """Returns warnings on wide bins.
+
+    It warns of intervals that come from bins for the most part, too.
+    """
     notes = []
     if (np.asarray(combined.inside) > combined.variance / 2).any():
         notes.append(

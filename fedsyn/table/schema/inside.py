@@ -234,9 +234,9 @@ def _limited(before: Floats, after: Floats, lean: float, widths: Floats) -> Floa
 
 
 def _tail(counts: Floats, widths: Floats, lean: float | None) -> tuple[float, float]:
-    """Returns rate and index inside the last bin, which follow from all counts.
+    """Returns rate and index inside the last bin.
 
-    The rate is in bins.
+    Both follow from the counts of all bins. The rate is in bins.
     """
     if lean is None:
         counts, widths = counts[-3:], widths[-3:]
@@ -271,9 +271,9 @@ def _tail(counts: Floats, widths: Floats, lean: float | None) -> tuple[float, fl
 
 
 def _variance(left: Floats, beyond: Floats, edges: Codes) -> float:
-    """Returns the variance that the rows' sampling gives to the index of three edges.
+    """Returns the sampling variance of an index.
 
-    To first order: of rows beyond two edges the inner one's share varies by itself.
+    The index is that of three edges. To first order: of rows beyond two edges the inner one's share varies by itself.
     """
     apart = -np.diff(left[edges])
     return float((-np.diff(1.0 / beyond[edges]) / apart**2).sum() / apart.mean() ** 2)
