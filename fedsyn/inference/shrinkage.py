@@ -142,17 +142,15 @@ def least_shares(domain: Domain, measurements: Sequence[Measurement], total: flo
     return {name: alpha / domain[name] / (total + alpha) for name in known}
 
 
-def least_channel(before: Floats, after: Floats) -> Floats:
+def least_channel(before: Floats, after: Floats) -> tuple[Floats, Floats]:
     """Returns the channel between distributions that moves least.
 
-    It is a column-stochastic matrix, (k, k).
+    It has two parts, (k,) each: the probability that a value is kept, and the distribution from which it is drawn anew
+    if it is not.
     """
     retained = np.divide(after, before, out=np.ones_like(before), where=before > after)
     lack = np.maximum(after - before, 0.0)
-    channel: Floats = np.diag(retained)
-    if lack.any():
-        channel += np.outer(lack / lack.sum(), 1.0 - retained)
-    return channel
+    return retained, lack / (lack.sum() or 1.0)
 
 
 def smoothed(model: Model, shares: Mapping[str, float]) -> Model:
@@ -174,7 +172,9 @@ def smoothed(model: Model, shares: Mapping[str, float]) -> Model:
         table, independent = table / model.total, np.ones(())
         for axis, name in enumerate(clique):
             parts = table.reshape(math.prod(table.shape[:axis]), table.shape[axis], -1)
-            table = np.einsum("ij,ajb->aib", channels[name], parts).reshape(table.shape)
+            retained, drawn = (part[:, None] for part in channels[name])
+            anew = ((1.0 - retained) * parts).sum(axis=1, keepdims=True)
+            table = (retained * parts + drawn * anew).reshape(table.shape)
             independent = np.multiply.outer(independent, raised[name])
         table = (1.0 - weight) * table + weight * independent
         barred = domain.impossible(clique)

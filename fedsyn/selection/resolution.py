@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain, Floats, Integers
-from fedsyn.selection.coarse import equal_groups
+from fedsyn.selection.coarse import groupings
 from fedsyn.selection.views import effective_cells
 from fedsyn.table.counting.sums import cost, sums_of_groups
 
@@ -202,14 +202,13 @@ def _groupings(p: Floats, ordered: int) -> list[Integers]:
     extra = len(p) - ordered if ordered > 2 else 0
     inner = len(p) - extra
     order = np.arange(inner) if ordered > 2 else np.argsort(-p, kind="stable")
-    groupings = []
-    for count in _COUNTS:
-        if count < inner:
-            groups = np.empty(len(p), np.int64)
-            groups[order] = equal_groups(p[order], count)
-            groups[inner:] = count + np.arange(extra)
-            groupings.append(groups)
-    return groupings
+    ways = []
+    for cut in groupings(p[order], [count for count in _COUNTS if count < inner]):
+        groups = np.empty(len(p), np.int64)
+        groups[order] = cut
+        groups[inner:] = cut[-1] + 1 + np.arange(extra)
+        ways.append(groups)
+    return ways
 
 
 def _kept_of_ranks(p: Floats, groups: Integers) -> float:
@@ -227,7 +226,7 @@ def _kept_of_effects(p: Floats, groups: Integers, effects: Integers) -> float:
 
     It is an expectation; values may share an effect.
     """
-    both = np.zeros((int(groups.max()) + 1, int(effects.max()) + 1))
-    np.add.at(both, (groups, effects), p)
-    alone, between = float(np.sum(both.sum(0) ** 2)), float(np.sum(both**2 / both.sum(1, keepdims=True)))
+    pairs, which = np.unique(groups * (int(effects.max()) + 1) + effects, return_inverse=True)
+    both, within = np.bincount(which, p), np.bincount(groups, p)[pairs // (int(effects.max()) + 1)]
+    alone, between = float(np.sum(np.bincount(effects, p) ** 2)), float(np.sum(both**2 / within))
     return (between - alone) / (1.0 - alone) if alone < 1.0 else 1.0

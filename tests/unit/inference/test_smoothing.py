@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedsyn.domain import Domain
+from fedsyn.domain import Domain, Floats
 from fedsyn.front.testing.harness import Federation, config_of, execute
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
@@ -77,14 +77,20 @@ def test_own_counts_are_the_least_variance_means() -> None:
     assert set(found) == {"a", "b"}
 
 
+def matrix(channel: tuple[Floats, Floats]) -> Floats:
+    """A channel's two parts as a column-stochastic matrix."""
+    retained, drawn = channel
+    return np.asarray(np.diag(retained) + np.outer(drawn, 1.0 - retained))
+
+
 def test_a_channel_moves_least() -> None:
     before, after = np.array([0.5, 0.5, 0.0]), np.array([0.3, 0.45, 0.25])
-    channel = least_channel(before, after)
+    channel = matrix(least_channel(before, after))
     assert np.allclose(channel @ before, after)
     assert np.allclose(channel.sum(0), 1.0)
     moved = 1.0 - float(np.diag(channel) @ before)
     assert moved == pytest.approx(0.5 * np.abs(after - before).sum())  # no coupling moves less: total variation
-    assert np.array_equal(least_channel(before, before), np.eye(3))
+    assert np.array_equal(matrix(least_channel(before, before)), np.eye(3))
 
 
 def test_the_smoothed_model_has_the_marginals_of_the_rows_moved() -> None:
@@ -96,7 +102,7 @@ def test_the_smoothed_model_has_the_marginals_of_the_rows_moved() -> None:
         own = model.project((name,)) / TOTAL
         raised = np.maximum(own, shares[name])
         raised /= raised.sum()
-        joint = np.moveaxis(np.tensordot(least_channel(own, raised), joint, (1, axis)), 0, axis)
+        joint = np.moveaxis(np.tensordot(matrix(least_channel(own, raised)), joint, (1, axis)), 0, axis)
         independent = np.multiply.outer(independent, raised)
     joint = (1.0 - weight) * joint + weight * independent
     for clique in (("a", "b"), ("b", "c")):

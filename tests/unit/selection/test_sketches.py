@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from experiments.sketch_aim_ablation.variant import CountSketch, Signs
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
+from fedsyn.inference import Measurement, estimate
+from fedsyn.inference.shrinkage import smoothed
+from fedsyn.selection import coarse
 from fedsyn.selection.coarse import (
     equal_groups,
     group_counts,
@@ -20,6 +24,7 @@ from fedsyn.selection.coarse import (
     unpack_grouping,
 )
 from fedsyn.selection.indif import clique_key, splitmix64
+from fedsyn.selection.resolution import Ladders
 from fedsyn.selection.sketches import Interactions, Sketcher, squared_distance
 from fedsyn.table.counting.marginals import count
 
@@ -217,6 +222,47 @@ def test_groups_of_odd_masses():
     assert equal_groups(np.array([-5.0, 1.0, 1.0, -3.0]), 2).tolist() in ([0, 0, 1, 1],)
     heavy = equal_groups(np.array([0.96, 0.01, 0.01, 0.02]), 3)
     assert heavy[0] == 0 and (heavy[1:] > 0).all(), "a heavy value must not cost the others their groups"
+
+
+@pytest.mark.parametrize("groups", [3, 64])
+@pytest.mark.parametrize("skew", [0.0, 1.2])
+def test_groups_of_many_values_are_nearly_as_even_as_the_best(groups, skew, monkeypatch):
+    mass = np.random.default_rng(groups).permutation(np.arange(1.0, 2001.0) ** -skew)
+    mass[700] = mass.sum() / 3.0  # a value that no group should share
+    got = equal_groups(mass, groups)
+    monkeypatch.setattr(coarse, "_PIECES", len(mass))
+    best = equal_groups(mass, groups)
+    assert np.array_equal(np.unique(got), np.arange(groups)) and (np.diff(got) >= 0).all()
+    reached, least = (float((np.bincount(cut, mass) ** 2).sum()) for cut in (got, best))
+    assert least < reached < (1.0 + 1.0 / 64.0) * least  # the pieces are not the values, and nearly as good
+
+
+def test_more_groups_than_are_cut_at_once_are_in_use_and_even():
+    mass = np.ones(5000)
+    mass[[10, 4000]] = 5000.0
+    got = equal_groups(mass, 900)
+    assert np.array_equal(np.unique(got), np.arange(900)) and (np.diff(got) >= 0).all()
+    sizes = np.bincount(got)
+    assert sizes[got[10]] == sizes[got[4000]] == 1 and sizes.max() <= 2 * 5000 / 900
+    assert equal_groups(mass, 4999).max() == 4998
+
+
+def test_one_column_of_many_values_takes_no_memory_for_pairs_of_them():
+    """The square of 30,000 values has 7.2 GB of numbers, 0.9 GB of bits; its groups take 64 MB."""
+    values, n = 30_000, 2_000
+    domain = Domain(("code", "sex"), (values, 2))
+    mass = {"code": np.arange(1.0, values + 1.0) ** -0.8, "sex": np.ones(2)}
+    tracemalloc.start()
+    grouping = grouping_of(domain, [("code", "sex")], 64, mass)
+    rungs = Ladders(domain, mass).rungs("code")
+    fitted = estimate(domain, [Measurement((name,), n * one / one.sum(), 5.0) for name, one in mass.items()], total=n)
+    smooth = smoothed(fitted, {"code": 1e-5})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(np.unique(grouping["code", 32])) == 32 and rungs[-1].count == values
+    assert [rung.count for rung in rungs[:3]] == [2, 3, 4] and rungs[0].kept < rungs[5].kept < 1.0
+    assert smooth.project(("code",)).min() > 0.0
+    assert peak < 64e6
 
 
 @pytest.mark.parametrize(
