@@ -276,14 +276,33 @@ class Driver(OwnLoop):
     # Driving ----------------------------------------------------------------------------------------------------------
 
     def drive(self, steps: Steps, grid: Grid, timeout: float) -> Any:
-        """Answers every request of a protocol; returns its result."""
-        answer = None
+        """Answers every request of a protocol; returns its result.
+
+        A sum that no rows can give is raised in the protocol, as RunError: before more is spent on what it says.
+        """
+        go_on: Callable[[], Yielded] = partial(steps.send, None)
         while True:
             try:
-                request = steps.send(answer)
+                request = go_on()
             except StopIteration as end:
                 return end.value
             answer = self.answer(request, grid, timeout)
+            wrong = self.impossible(request, answer) if isinstance(request, Sum) else None
+            go_on = partial(steps.throw, RunError(wrong, can_go_on=False)) if wrong else partial(steps.send, answer)
+
+    def impossible(self, request: Sum, sums: Summed) -> str | None:
+        """Returns a sentence where a sum holds what no rows of its contributors give."""
+        rows = self.most_rows(sums.contributors)
+        most = rows * request.request.layout(self.contract, request.arrays).magnitude
+        for values, sigma in zip(sums.arrays, sums.sigmas, strict=True):
+            largest = float(np.abs(values).max(initial=0.0))
+            if not largest <= most + joining.FAR * sigma:
+                return (
+                    f"the clients' sum '{request.request.name}' holds a value of {largest:.3g}, and their rows, "
+                    f"{rows:,.0f} at most, give none beyond {most:.3g}: a client sent what no table holds, and the sum "
+                    "does not say which; nothing more was asked of anybody"
+                )
+        return None
 
     def answer(self, yielded: Yielded, grid: Grid, timeout: float) -> Any:
         """Answers a request of the generator, by its kind."""

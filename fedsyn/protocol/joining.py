@@ -37,8 +37,8 @@ AskWho = Callable[[Mapping[int, int], float], tuple[dict[int, Reply], list[Refus
 LARGEST_SUM = 2.0**40
 ABSENT = -1  # the node of a client that has not come back
 _REPLY = 30.0  # seconds that a node gets to say who it is
-# Standard deviations that no released sum is off by, but for a probability of 2^-100.
-_FAR = 12.0
+#: Standard deviations that no released sum is off by, but for a probability of 2^-100.
+FAR = 12.0
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ def most_of_released(clients: Iterable[Participant], sigma: float) -> float:
     Each has released its own count with noise of `sigma`.
     """
     counts = [client.rows or 0.0 for client in clients]
-    return math.fsum(counts) + _FAR * sigma * math.sqrt(len(counts))
+    return math.fsum(counts) + FAR * sigma * math.sqrt(len(counts))
 
 
 def usable_size(released: float) -> float:

@@ -24,7 +24,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, DataError, FedsynError, InputError, RunError
 from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_FILE
 from fedsyn.files import write_text
-from fedsyn.inference import AnyModel, Evidence, model_size, read_model
+from fedsyn.inference import AnyModel, Evidence, Measurement, model_size, read_model
 from fedsyn.inference.model import hidden_of
 from fedsyn.loading import released_config
 from fedsyn.protocol.record import Waiting
@@ -146,6 +146,17 @@ def drop_tables(out: Path) -> None:
     """
     for name in ("synthetic.csv", "synthetic.parquet", "model.npz", "measurements.npz"):
         (out / name).unlink(missing_ok=True)
+
+
+def save_fit(out: Path, schema: Schema, model: AnyModel, measured: Sequence[Measurement]) -> None:
+    """Writes what the budget has bought, before any row is drawn.
+
+    Model, measurements and schema give rows wherever the folder is copied to.
+    """
+    save_model(out / "model.npz", model)
+    if measured:
+        save_evidence(out / "measurements.npz", Evidence(measured, model.total))
+    schema.save(out / "schema.yaml")
 
 
 def save_model(path: Path | BinaryIO, model: AnyModel) -> None:

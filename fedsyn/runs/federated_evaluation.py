@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import RunConfig
+from fedsyn.errors import RunError
 from fedsyn.evaluation.boxes import QUERIES, QUERY_SEED, Boxes, RangeQueries, random_queries
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.federated.question import MOST_ROWS, TableQuestion, compared_cliques
@@ -23,7 +24,7 @@ from fedsyn.inference import AnyModel
 from fedsyn.protocol.federated_evaluation import federated_evaluation
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
-from fedsyn.runs.directory import write_json
+from fedsyn.runs.directory import save_fit, write_json
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.synthesis import decoding, expected_rows, rows_with_room, write_synthetic
 from fedsyn.table.data.options import written_as
@@ -52,7 +53,7 @@ def with_rows(config: RunConfig, schema: Schema, strategy: MechanismStrategy, ou
     assert model is not None
     if config.synthesis.rows is not None:
         return config
-    rows = rows_with_room(out, schema, model, config.synthesis.format or "csv")
+    rows = rows_with_room(out, schema, model, written_as(config.data.options, schema))
     if rows >= round(model.total):
         return config
     half = model.total / 2
@@ -90,6 +91,7 @@ class FederatedEvaluation:
         model = self.strategy.model
         assert model is not None
         with self.strategy.timed("draw"):
+            save_fit(self.out, self.schema, model, self.strategy.measured)
             self.config = with_rows(self.config, self.schema, self.strategy, self.out)
             rows, file = table_rows(self.config, model), table_file(self.config, self.out)
             schema = decoding(self.schema, model)
@@ -99,9 +101,13 @@ class FederatedEvaluation:
         with self.strategy.timed("train"):
             question, notes = self._question(self.synthetic)
         self.strategy.record.notes += notes
-        sums = yield from federated_evaluation(self.strategy, question)
+        try:
+            sums = yield from federated_evaluation(self.strategy, question)
+            why = "too few contributions" if sums is None else ""
+        except RunError as error:
+            sums, why = None, str(error)
         if sums is None:
-            self.strategy.record.notes.append("too few contributions: nothing is known of how good the table is")
+            self.strategy.record.notes.append(f"{why}: nothing is known of how good the table is")
             return
         held_out = self.config.evaluation.held_out if "tested" in sums.values else 0.0
         quality = FederatedQuality(sums.intervals(), sums.holders, tuple(notes), held_out)

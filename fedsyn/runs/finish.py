@@ -25,7 +25,7 @@ from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.inference import AnyModel, Evidence
 from fedsyn.output import wants_tracebacks
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.runs.directory import LOOKS_FILE, save_evidence, save_model, write_json
+from fedsyn.runs.directory import LOOKS_FILE, save_fit, write_json
 from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows, with_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import DRAWN_ROWS, compare, keep_looks, save_evaluation, write_run_page
@@ -59,16 +59,13 @@ def finish(
     # Where nothing is measured, only the page's charts want rows, and a sample does for them.
     keep, most = evaluated or full_page, None if evaluated else DRAWN_ROWS
     evaluation = strategy.afterwards
-    save_model(out / "model.npz", model)
-    evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
-    if evidence is not None:
-        save_evidence(out / "measurements.npz", evidence)
     schema = prepared.schema
-    schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
+    evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
     # What the holders were asked about is drawn already, and is what is left.
     if isinstance(evaluation, FederatedEvaluation):
         synthetic, config = evaluation.synthetic, evaluation.config
     else:
+        save_fit(out, schema, model, strategy.measured)
         config = with_rows(config, schema, strategy, out)
         file, rows, layout = table_file(config, out), table_rows(config, model), written_as(config.data.options, schema)
         at_stage(progress, f"drawing {rows:,} rows")

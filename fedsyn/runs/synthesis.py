@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -37,9 +38,9 @@ _MOST_THREADS = 4
 #: Rows of a table whose number is a released value. A holder may claim any number: one that nobody asked for must not
 #: fill a disk. `synthesis.rows` and `--rows` ask for more.
 MOST_UNASKED = 10**8
-# Characters of a cell and its separator: two at the least, and few tables have twenty.
+# Characters of a cell and its separator: two at the least, and few tables have twenty on average.
 _LEAST, _AMPLE = 2, 20
-# Rows that say how far a bin's values are moved by the rest of their rows.
+# Rows that say how far a bin's values are moved by the rest of their rows, and how large rows are.
 _ROWS = 1 << 12
 
 T = TypeVar("T")
@@ -116,17 +117,17 @@ def expected_rows(model: AnyModel) -> int:
     return min(MOST_UNASKED, max(1, round(model.total)))
 
 
-def rows_with_room(folder: Path, schema: Schema, model: AnyModel, format: str = "csv") -> int:
+def rows_with_room(folder: Path, schema: Schema, model: AnyModel, layout: FileOptions | None = None) -> int:
     """Returns the rows of a table whose number is open.
 
-    They are those that the model stands for, and fewer where the disk cannot hold so many: then as many as it holds
-    if cells are long.
+    They are those that the model stands for, and fewer where the disk cannot hold so many: then what fills nine tenths
+    of what is left of it. Some rows are drawn to see how large they are, as text: no other format takes more.
     """
-    rows = expected_rows(model)
-    try:
-        require_room(folder, schema, rows, format)
-    except ConfigError:
-        rows = max(1, shutil.disk_usage(folder).free // (_AMPLE * len(schema.order)))
+    rows, free = expected_rows(model), shutil.disk_usage(folder).free
+    if rows * _AMPLE * len(schema.order) > free:
+        few, file = min(rows, _ROWS), BytesIO()
+        write_synthetic(file, decoding(schema, model), model, few, Randomness(0), keep=False, layout=layout)
+        rows = max(1, min(rows, int(0.9 * free * few / file.tell())))
     return rows
 
 
