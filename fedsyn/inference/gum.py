@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from scipy.sparse import csc_array
 
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Clique, Domain, Flags
@@ -279,9 +280,8 @@ def update(
         zeros: structural zeros; the attributes of each are all in `columns`, or none of them is in `axes`.
     """
     goal = target.ravel()
-    # The smallest type for cell numbers: 2-byte keys are sorted by radix, several times as fast as others.
-    cell = _cells(table, axes, target.shape, np.uint16 if goal.size < 1 << 16 else np.int64)
-    have = np.bincount(cell, minlength=goal.size)
+    cells = RowsByCell.of(_cells(table, axes, target.shape, np.int32), goal.size)
+    have = cells.counts
     # Gaps of a row or more, and how many rows to move: the share alpha of them, rounded at random.
     gap = goal - have
     gap[np.abs(gap) < 1.0] = 0.0
@@ -290,12 +290,12 @@ def update(
     if moves <= 0:
         return 0
     # Rows to free, out of cells with too many, and the cells that they fill.
-    freed = _free(cell, _apportion(surplus, moves, rng), have, rng)
+    freed = cells.free(_apportion(surplus, moves, rng), rng)
     filled = np.repeat(np.arange(goal.size), _apportion(lack, moves, rng))
     # Match on one of the attributes, a random one, so that most replacements leave it as it is.
     axis = int(rng.integers(target.ndim))
     stride, size = math.prod(target.shape[axis + 1 :]), target.shape[axis]
-    freed = freed[np.argsort(cell[freed] // stride % size, kind="stable")]
+    freed = freed[np.argsort(cells.cell[freed] // stride % size, kind="stable")]
     filled = filled[np.argsort(filled // stride % size, kind="stable")]
     moves = min(len(freed), len(filled))
     freed, filled = freed[:moves], filled[:moves]
@@ -307,7 +307,7 @@ def update(
         copied |= replaced & ~stays & (have[filled] > 0)
         replaced &= stays
     # Write both: copies pass on all connected attributes, replacements these alone.
-    source = _one_of(cell, filled[copied], have, rng)
+    source = cells.one_of(filled[copied], rng)
     passed = np.asarray(columns, dtype=np.intp)[:, None]
     table[passed, freed[copied]] = table[passed, source]
     for column, values in zip(axes, np.unravel_index(filled[replaced], target.shape), strict=True):
@@ -320,10 +320,10 @@ def _cells(table: np.ndarray, axes: Axes, shape: Sequence[int], dtype: type[np.i
 
     The marginal is over `axes`, and has this shape.
     """
-    index = np.zeros(table.shape[1], dtype=dtype)
-    for axis, size in zip(axes, shape, strict=True):
+    index = np.zeros(table.shape[1], dtype) if not axes else table[axes[0]].astype(dtype)
+    for axis, size in zip(axes[1:], shape[1:], strict=True):
         index *= dtype(size)
-        index += table[axis].astype(dtype, copy=False)
+        index += table[axis]
     return index
 
 
@@ -340,34 +340,48 @@ def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.
     return edges
 
 
-def _rows_by_cell(cell: np.ndarray, marked: np.ndarray, have: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows of some cells, and where each cell begins.
+@dataclass(frozen=True, eq=False)
+class RowsByCell:
+    """The rows of each cell of a marginal.
 
-    They come cell after cell, and inside a cell in their order.
+    Attributes:
+        cell: (n,) cell of each row.
+        rows: (n,) rows, cell after cell, inside a cell in their order.
+        starts: (cells,) where each cell begins among them.
+        counts: (cells,) rows of each.
     """
-    rows = np.flatnonzero(marked[cell])
-    return rows[np.argsort(cell[rows], kind="stable")], np.cumsum(np.where(marked, have, 0)) - have
 
+    cell: np.ndarray
+    rows: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
 
-def _free(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Returns the first `wanted[c]` rows of each cell c, shuffled.
+    @classmethod
+    def of(cls, cell: np.ndarray, cells: int) -> RowsByCell:
+        """Sorts rows by counting.
 
-    A cell with fewer rows gives all of them.
-    """
-    some = np.flatnonzero(wanted)
-    rows, starts = _rows_by_cell(cell, wanted > 0, have)
-    taken = np.minimum(wanted[some], have[some])
-    places = np.repeat(starts[some] - (np.cumsum(taken) - taken), taken) + np.arange(int(taken.sum()))
-    return rng.permutation(rows[places])
+        That is what turns a sparse matrix with one entry a column, a row's cell, into one that is stored by rows: one
+        pass, a third of the time of a sort.
+        """
+        n = len(cell)
+        entries = np.ones(n, np.int8), cell, np.arange(n + 1, dtype=cell.dtype)
+        matrix = csc_array(entries, shape=(cells, n)).tocsr()
+        return cls(cell, matrix.indices, matrix.indptr[:-1], np.diff(matrix.indptr))
 
+    def free(self, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Returns the first `wanted[c]` rows of each cell c, shuffled.
 
-def _one_of(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Returns a random row of each wanted cell, none of them empty."""
-    marked = np.zeros(len(have), dtype=bool)
-    marked[wanted] = True
-    rows, starts = _rows_by_cell(cell, marked, have)
-    chosen: np.ndarray = rows[starts[wanted] + (rng.random(len(wanted)) * have[wanted]).astype(np.int64)]
-    return chosen
+        A cell with fewer rows gives all of them.
+        """
+        some = np.flatnonzero(wanted)
+        taken = np.minimum(wanted[some], self.counts[some])
+        places = np.repeat(self.starts[some] - (np.cumsum(taken) - taken), taken) + np.arange(int(taken.sum()))
+        return rng.permutation(self.rows[places])
+
+    def one_of(self, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Returns a random row of each wanted cell, none of them empty."""
+        places = self.starts[wanted] + (rng.random(len(wanted)) * self.counts[wanted]).astype(np.int64)
+        return np.asarray(self.rows[places])
 
 
 # Where rows start: a forest of informative pairs, or rows that zeros allow ------------------------------------------

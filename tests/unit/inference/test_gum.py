@@ -11,7 +11,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.front.testing.schemas import awkward_names, awkward_table
 from fedsyn.inference import GumConfig, Measurement, consistent, synthesize
 from fedsyn.inference.consistency import agree
-from fedsyn.inference.gum import _free, _peel, fit_rows, update
+from fedsyn.inference.gum import RowsByCell, _peel, fit_rows, update
 from fedsyn.table.counting.marginals import count
 
 DOMAIN = Domain(("a", "b", "c", "d", "e"), (4, 3, 5, 2, 6))
@@ -274,10 +274,16 @@ def test_copies_keep_the_correlations_that_replacements_break() -> None:
     assert (replaced[0] != replaced[1]).sum() > 1000
 
 
-def test_freed_rows_lie_in_their_cells() -> None:
-    cell = np.array([2, 0, 2, 1, 2, 0, 2], dtype=np.uint16)
-    freed = _free(cell, np.array([1, 0, 3]), np.bincount(cell), np.random.default_rng(0))
-    assert sorted(cell[freed]) == [0, 2, 2, 2] and len(set(freed)) == 4
+def test_rows_are_found_by_their_cells() -> None:
+    cell = np.array([2, 0, 2, 1, 2, 0, 2], dtype=np.int32)
+    cells = RowsByCell.of(cell, 5)
+    assert cells.rows.tolist() == [1, 5, 3, 0, 2, 4, 6]  # cell after cell, inside a cell in their order
+    assert cells.starts.tolist() == [0, 2, 3, 7, 7] and cells.counts.tolist() == [2, 1, 4, 0, 0]
+    freed = cells.free(np.array([1, 0, 3, 0, 0]), np.random.default_rng(0))
+    assert sorted(freed) == [0, 1, 2, 4]  # the first of each cell
+    wanted = np.repeat([0, 1, 2], 200)
+    drawn = cells.one_of(wanted, np.random.default_rng(0))
+    assert (cell[drawn] == wanted).all() and set(drawn) == set(range(7))
 
 
 def test_peeling_leaves_the_cycles() -> None:
