@@ -65,6 +65,7 @@ AXES = {
     "values": Axis((4, 8, 16, 32, 64), 2.0, "a pair has as many cells as values squared"),
     "clients": Axis((100, 200, 400, 800, 1600), 1.0, "every client is asked as often"),
     "rounds": Axis((4, 8, 16, 32, 64), 1.5, "each round fits all measurements so far"),
+    "values of one column": Axis((1_000, 4_000, 16_000, 64_000, 256_000), 1.0, "its groups are cut in one pass"),
 }
 BASE = {"rows": 20_000, "columns": 10, "values": 8, "clients": 10, "rounds": 5}
 TOLERANCE = (
@@ -80,11 +81,15 @@ def write_table(folder: Path, sizes: dict[str, int], shared: float) -> None:
     """`table.csv` and `schema.yaml`: columns of equally frequent values."""
     rng = np.random.default_rng(0)
     factor, own = rng.normal(size=(sizes["rows"], 1)), rng.normal(size=(sizes["rows"], sizes["columns"]))
-    codes = np.floor(ndtr(math.sqrt(shared) * factor + math.sqrt(1.0 - shared) * own) * sizes["values"])
+    values = np.full(sizes["columns"], sizes["values"])
+    values[0] = sizes.get("values of one column", sizes["values"])
+    codes = np.floor(ndtr(math.sqrt(shared) * factor + math.sqrt(1.0 - shared) * own) * values)
     names = [f"c{i}" for i in range(sizes["columns"])]
     np.savetxt(folder / "table.csv", codes, fmt="%d", delimiter=",", header=",".join(names), comments="")
-    kind = {"kind": "categorical", "categories": list(range(sizes["values"]))}
-    (folder / "schema.yaml").write_text(yamlio.dumps({"columns": dict.fromkeys(names, kind)}), encoding="utf-8")
+    kinds = {
+        n: {"kind": "categorical", "categories": list(range(k))} for n, k in zip(names, values.tolist(), strict=True)
+    }
+    (folder / "schema.yaml").write_text(yamlio.dumps({"columns": kinds}), encoding="utf-8")
 
 
 def config_of(mechanism: str, protocol: str, folder: Path, sizes: dict[str, int]) -> dict[str, object]:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("table", ["one factor", "independent"])
-@pytest.mark.parametrize("axis", ["clients", "rows", "columns", "values", "rounds"])
+@pytest.mark.parametrize("axis", ["clients", "rows", "columns", "values", "values of one column", "rounds"])
 def test_time_grows_no_faster_than_its_law(axis: str, table: str) -> None:
     """Three sizes over a factor of four, a process each; the law and its tolerance stand in the benchmark."""
     command = [sys.executable, str(BENCHMARK), "--check", "--sizes", "3", "--axes", axis, "--tables", table]
