@@ -148,7 +148,7 @@ def drop_tables(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def save_fit(out: Path, schema: Schema, model: AnyModel, measured: Sequence[Measurement]) -> None:
+def save_fit(out: Path, schema: Schema, model: AnyModel, measured: tuple[Measurement, ...]) -> None:
     """Writes what the budget has bought, before any row is drawn.
 
     Model, measurements and schema give rows wherever the folder is copied to.

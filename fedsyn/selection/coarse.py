@@ -26,6 +26,7 @@ from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement
 from fedsyn.inference.shrinkage import Departure
+from fedsyn.table.counting.sums import sums_of_groups
 
 Grouping = Mapping[tuple[str, int], Codes]
 #: An array of a message as a key of a cache: dtype, shape and bytes.
@@ -90,7 +91,7 @@ def groupings(mass: npt.NDArray[np.floating], counts: Sequence[int]) -> list[Int
     else:
         along = np.cumsum(weight / weight.sum() + 1.0 / n) * (_PIECES / 2.0)
         pieces = np.unique(np.minimum(along.astype(np.int64), _PIECES - 1), return_inverse=True)[1]
-        few = _exact_groups(np.bincount(pieces, weight), [min(count, _AT_ONCE) for count in cut])
+        few = _exact_groups(sums_of_groups(pieces, weight), [min(count, _AT_ONCE) for count in cut])
         groups = [
             _cut_again(weight, one[pieces], count) if count > _AT_ONCE else one[pieces]
             for one, count in zip(few, cut, strict=True)
