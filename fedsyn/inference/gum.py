@@ -280,7 +280,8 @@ def update(
         zeros: structural zeros; the attributes of each are all in `columns`, or none of them is in `axes`.
     """
     goal = target.ravel()
-    cells = RowsByCell.of(_cells(table, axes, target.shape, np.int32), goal.size)
+    cell = _cells(table, axes, target.shape, np.int32)
+    cells = RowsByCell.of(cell, goal.size)
     have = cells.counts
     # Gaps of a row or more, and how many rows to move: the share alpha of them, rounded at random.
     gap = goal - have
@@ -295,7 +296,7 @@ def update(
     # Match on one of the attributes, a random one, so that most replacements leave it as it is.
     axis = int(rng.integers(target.ndim))
     stride, size = math.prod(target.shape[axis + 1 :]), target.shape[axis]
-    freed = freed[np.argsort(cells.cell[freed] // stride % size, kind="stable")]
+    freed = freed[np.argsort(cell[freed] // stride % size, kind="stable")]
     filled = filled[np.argsort(filled // stride % size, kind="stable")]
     moves = min(len(freed), len(filled))
     freed, filled = freed[:moves], filled[:moves]
@@ -345,28 +346,22 @@ class RowsByCell:
     """The rows of each cell of a marginal.
 
     Attributes:
-        cell: (n,) cell of each row.
         rows: (n,) rows, cell after cell, inside a cell in their order.
         starts: (cells,) where each cell begins among them.
         counts: (cells,) rows of each.
     """
 
-    cell: np.ndarray
     rows: np.ndarray
     starts: np.ndarray
     counts: np.ndarray
 
     @classmethod
     def of(cls, cell: np.ndarray, cells: int) -> RowsByCell:
-        """Sorts rows by counting.
-
-        That is what turns a sparse matrix with one entry a column, a row's cell, into one that is stored by rows: one
-        pass, a third of the time of a sort.
-        """
+        """Sorts rows by counting, as transposing a sparse matrix does."""
         n = len(cell)
         entries = np.ones(n, np.int8), cell, np.arange(n + 1, dtype=cell.dtype)
         matrix = csc_array(entries, shape=(cells, n)).tocsr()
-        return cls(cell, matrix.indices, matrix.indptr[:-1], np.diff(matrix.indptr))
+        return cls(matrix.indices, matrix.indptr[:-1], np.diff(matrix.indptr))
 
     def free(self, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Returns the first `wanted[c]` rows of each cell c, shuffled.

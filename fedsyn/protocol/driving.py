@@ -291,7 +291,7 @@ class Driver(OwnLoop):
             go_on = partial(steps.throw, RunError(wrong, can_go_on=False)) if wrong else partial(steps.send, answer)
 
     def impossible(self, request: Sum, sums: Summed) -> str | None:
-        """Returns a sentence where a sum holds what no rows of its contributors give."""
+        """Returns a sentence if no rows of its contributors give a sum."""
         rows = self.most_rows(sums.contributors)
         most = rows * request.request.layout(self.contract, request.arrays).magnitude
         for values, sigma in zip(sums.arrays, sums.sigmas, strict=True):

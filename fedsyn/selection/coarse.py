@@ -101,7 +101,7 @@ def groupings(mass: npt.NDArray[np.floating], counts: Sequence[int]) -> list[Int
 
 
 def _exact_groups(weight: Floats, counts: Sequence[int]) -> list[Integers]:
-    """Returns the cuts with the smallest sum of squares, for each number of groups below n."""
+    """Returns the best cuts for each number of groups below n."""
     n, most = len(weight), max(counts, default=0)
     ends = np.concatenate([[0.0], np.cumsum(weight)])
     square = np.where(np.arange(n + 1)[:, None] > np.arange(n + 1), (ends[:, None] - ends) ** 2, np.inf)
