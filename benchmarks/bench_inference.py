@@ -94,7 +94,7 @@ def micro(codes: np.ndarray, domain: Domain, model: Model, rng: np.random.Genera
         ),
         (
             f"project {len(candidates)} candidates ({cells / 1e6:.1f}M cells)",
-            lambda: fresh().project_many(candidates),
+            lambda: list(fresh().project_many(candidates)),
         ),
         (
             f"probability_at {len(candidates)} candidates x 450 cells",

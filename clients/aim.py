@@ -113,7 +113,7 @@ class AimContract(Contract):
         candidates, chosen = self.candidates, list(eligible)
         cliques = [candidates.cliques[i] for i in chosen]
         cells = penalised_cells(self.options.penalty, candidates, chosen, view)
-        weights, p = candidates.weights[chosen], view.probabilities(cliques)
+        weights, p = candidates.weights[chosen], list(view.each(cliques))
         return ChoiceTerms.of(self.options.score, cliques, p, weights, cells, sigma=sigma, size=size, rows=rows)
 
     def bound(self, size: float) -> int:

@@ -305,7 +305,7 @@ class FlaimClient(TableClient):
             chosen.append(open_[best])
             if step + 1 < steps:  # line 10 after the last choice would fit a model that nothing reads
                 past.append(self._measure_locally(cliques[best], call, view.model.total))
-                view = ModelView(self._local_model(view.model, past))
+                view = ModelView(self._local_model(view.model, past), view.at_once)
         self.holder.state["chosen"] = {"round": call.round, "candidates": chosen}
         return [], {"chosen": chosen}
 

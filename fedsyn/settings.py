@@ -18,6 +18,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from fedsyn.capabilities import CAPABILITIES, PLAIN, Capabilities, Noise, ProtocolName, Threat
 from fedsyn.privacy.budget import PrivacyBudget
 
+#: Default of `inference.max_cells_at_once`: 128 MiB.
+CELLS_AT_ONCE = 1 << 24
+
 
 class Node(BaseModel):
     """Base of all configuration nodes.
@@ -456,6 +459,8 @@ class InferenceNode(Node):
         smoothing: the last model gives every possible row a probability that what was released does not rule out
             (docs/mechanisms.md); null: as the mechanism has it.
         max_cells: largest model, in cells of the junction tree's cliques.
+        max_cells_at_once: most cells of candidates' marginals that are formed at once, 8 bytes each. A workload with
+            more is compared part by part; a run with a single candidate of more does not start.
         max_message_passing_cost: largest cost of one message-passing sweep, in cells touched.
     """
 
@@ -465,4 +470,5 @@ class InferenceNode(Node):
     shrinkage: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["released"] | None = None
     smoothing: bool | None = None
     max_cells: int = Field(default=1_000_000, ge=1)
+    max_cells_at_once: int = Field(default=CELLS_AT_ONCE, ge=1)
     max_message_passing_cost: float = Field(default=4_000_000, gt=0)

@@ -62,7 +62,7 @@ class Aim(MechanismStrategy):
             eligible = self.capacity.which_fit(self.candidates.cliques, self.share())  # line 12
             if self.model is not None and eligible:
                 size = self.rows(dealt)
-                view, bound = ModelView(self.model), self.contract.bound(size)
+                view, bound = ModelView(self.model, self.config.inference.max_cells_at_once), self.contract.bound(size)
                 terms = self.contract.terms(view, eligible, scales.sigma, size, bound)
                 chosen = eligible[(yield Choose(SelectClique(epsilon=scales.epsilon), terms))]  # line 13
                 sums = yield Open(OpenMarginals(cliques=[chosen], sigma=scales.sigma))  # line 14

@@ -158,5 +158,6 @@ class DistributedAim(MechanismStrategy):
         It depends on no row. Scores and noise are both those of the cohort, so nothing is scaled to the federation
         here.
         """
-        cells = penalised_cells(self.options.penalty, self.candidates, eligible, ModelView(self.current_model))
+        view = ModelView(self.current_model, self.config.inference.max_cells_at_once)
+        cells = penalised_cells(self.options.penalty, self.candidates, eligible, view)
         return self.candidates.weights[eligible] * expected_noise(sigma, cells)

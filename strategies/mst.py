@@ -155,7 +155,7 @@ class FedMst(Mst):
         nothing was opened.
         """
         assert self.model is not None
-        contract, view = self.contract, ModelView(self.model)
+        contract, view = self.contract, ModelView(self.model, self.config.inference.max_cells_at_once)
         sigma = sigma_for_rho(rho, sqrt(len(contract.pairs)))
         cells = float(np.median(view.effective_cells(contract.pairs)))
         at_stake = (_AT_STAKE * self.total) ** 2 * pi / 2 / cells
@@ -168,7 +168,7 @@ class FedMst(Mst):
         sketcher, factor = contract.sketcher(width, groups), self.expansion(sums)
         values, noise = sketcher.split(sums.arrays[0] * factor), sums.sigmas[0] * factor
         out = []
-        for j, (pair, p) in enumerate(zip(contract.pairs, view.probabilities(contract.pairs), strict=True)):
+        for j, (pair, p) in enumerate(zip(contract.pairs, view.each(contract.pairs), strict=True)):
             shape = group_counts(self.domain, pair, width)
             seen = sketcher.of_marginal(j, p).reshape(shape)
             out.append(distance(values[j].reshape(shape), seen, noise, 1.0 / len(values)))
@@ -213,7 +213,8 @@ class FedMst(Mst):
         They are those of the product of a pair's one-way marginals.
         """
         assert self.model is not None
-        return ModelView(self.model).effective_cells([self.contract.pairs[j] for j in some])
+        view = ModelView(self.model, self.config.inference.max_cells_at_once)
+        return view.effective_cells([self.contract.pairs[j] for j in some])
 
     def resolutions(
         self, some: Sequence[int], distances: Floats, carried: Floats, sigma: float

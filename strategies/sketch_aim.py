@@ -125,7 +125,7 @@ class SketchAim(MechanismStrategy):
         """Marginals of the last model, each computed once."""
         assert self.model is not None
         if self._view is None or self._view.model is not self.model:
-            self._view = ModelView(self.model)
+            self._view = ModelView(self.model, self.config.inference.max_cells_at_once)
         return self._view
 
     # The first look ---------------------------------------------------------------------------------------------------
@@ -649,23 +649,31 @@ class Sketched:
     values: list[npt.NDArray[np.float64]]
     sigma: float
     fitted: Mapping[Clique, float] = field(default_factory=dict)
-    _known: WeakKeyDictionary[ModelView, Floats] = field(init=False, repr=False, default_factory=WeakKeyDictionary)
+    _coarse: WeakKeyDictionary[ModelView, list[Floats]] = field(
+        init=False, repr=False, default_factory=WeakKeyDictionary
+    )
 
-    def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
+    def coarse(self, view: ModelView) -> list[Floats]:
+        """Returns the model's coarse marginals, of each clique.
+
+        The marginals themselves are formed once for each view, and one after the other: together they may have
+        thousands of times the model's cells.
+        """
+        if view not in self._coarse:
+            marginals = enumerate(view.each(self.sketcher.cliques))
+            self._coarse[view] = [self.sketcher.coarse(i, marginal) for i, marginal in marginals]
+        return self._coarse[view]
+
+    def distances(self, view: ModelView) -> Floats:
         """Returns the model's distances, their noise, and supports, (3, sketches).
 
         Distances are unbiased squared L2 ones, and noise is their standard deviation. A parameter that was fitted to
         the sketches has taken one dimension's noise out of the distance to them, and put it into the distance to the
-        table (Mallows' C_p): twice sigma^2 each. Computed once for each view.
+        table (Mallows' C_p): twice sigma^2 each.
         """
-        if view not in self._known:
-            self._known[view] = self._distances(view)
-        return self._known[view].copy()
-
-    def _distances(self, view: ModelView) -> Floats:
         squared, spread, support = distances = np.empty((3, len(self.values)))
         fitted = np.array([self.fitted.get(clique, 0.0) for clique in self.sketcher.cliques])
-        for which, coarse, seen in self.sketcher.together(view.probabilities(self.sketcher.cliques)):
+        for which, coarse, seen in self.sketcher.together(self.coarse(view)):
             noises = self.sketcher.noises(which[0])
             support[which] = effective_cells_of_each(coarse)
             sigma = np.array([self.sketcher.sigma_of(i, self.sigma) for i in which])
@@ -731,11 +739,10 @@ class Sketched:
     def sketch_errors(self, view: ModelView) -> list[SketchError]:
         """Returns the distances, with what turns them into errors."""
         sketcher, rows = self.sketcher, view.model.total
-        names = [(name,) for name in view.model.domain]
-        masses = {name: p for (name,), p in zip(names, view.probabilities(names), strict=True)}
+        masses = dict(zip(view.model.domain, view.each([(name,) for name in view.model.domain]), strict=True))
         alone = np.empty(len(self.values))
-        tables = [independent(masses, clique).ravel() for clique in sketcher.cliques]
-        for which, _, apart in sketcher.together(tables):
+        coarse = [sketcher.coarse(i, independent(masses, clique)) for i, clique in enumerate(sketcher.cliques)]
+        for which, _, apart in sketcher.together(coarse):
             alone[which] = self.off(which, rows * apart, np.array([sketcher.sigma_of(i, self.sigma) for i in which]))
         errors = []
         for i, (clique, *distance) in enumerate(zip(sketcher.cliques, *self.distances(view), strict=True)):
@@ -751,7 +758,7 @@ class Sketched:
     def departures(self, view: ModelView) -> dict[Clique, Departure]:
         """Returns the sketches' departures from a model's, in the sketches' own cells."""
         sketcher, departures = self.sketcher, dict[Clique, Departure]()
-        for which, _, seen in sketcher.together(view.probabilities(sketcher.cliques)):
+        for which, _, seen in sketcher.together(self.coarse(view)):
             for i, probabilities in zip(which.tolist(), seen, strict=True):
                 sigma = sketcher.sigma_of(i, self.sigma)
                 spread, noises = sketcher.spread(i), sketcher.noises(i)

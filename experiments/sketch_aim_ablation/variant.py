@@ -125,11 +125,11 @@ class Signs(Sketcher):
         return self._project(i, np.arange(len(flat)), flat) / self.row_norm
 
     def together(
-        self, tables: Sequence[npt.NDArray[np.float64]]
+        self, coarse: Sequence[npt.NDArray[np.float64]]
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
         """One by one: each has signs of its own."""
-        for i, table in enumerate(tables):
-            yield np.array([i]), self.coarse(i, table)[None], self.of_marginal(i, table)[None]
+        for i, table in enumerate(coarse):
+            yield np.array([i]), table[None], self.of_marginal(i, table)[None]
 
     def coarse(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
         """Returns the marginal itself: no cells share a group."""

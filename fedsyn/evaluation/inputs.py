@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
@@ -80,7 +80,7 @@ def label_values(schema: Schema, label: str) -> np.ndarray | None:
 class EvaluatedModel(Protocol):
     """The part of `fedsyn.inference.Model` that metrics use."""
 
-    def project_many(self, cliques: Sequence[Clique]) -> list[np.ndarray]: ...
+    def project_many(self, cliques: Sequence[Clique]) -> Iterable[np.ndarray]: ...
 
     def probability_at(self, clique: Clique, cells: np.ndarray) -> np.ndarray: ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -199,24 +199,23 @@ class Model:
         marginal: np.ndarray = np.multiply(from_rank_order(self.domain, clique, table), self.total, order="C")
         return marginal
 
-    def project_many(self, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
-        """Projects onto each clique; what several need is computed once.
+    def project_many(self, cliques: Iterable[Sequence[str]]) -> Iterator[np.ndarray]:
+        """Projects onto one clique after the other; what several need is computed once.
 
-        Two attributes that no potential connects are independent: the product of their own marginals.
+        Two attributes that no potential connects are independent: the product of their own marginals. Of very many
+        pairs those across the tree are formed together, before the first is yielded.
         """
         axes, query, cliques = axes_of(self.domain), self._query(), list(cliques)
         swept = query.project_pairs(axes.mask(clique) for clique in cliques if len(set(clique)) == 2)
-        out = []
         for clique in cliques:
             ranks = [axes.rank[name] for name in clique]
             if len(ranks) == 2 and query.tree.roots[ranks[0]] != query.tree.roots[ranks[1]]:
                 first, second = (query.project(1 << rank) for rank in ranks)
-                out.append(np.multiply.outer(first, second) * self.total)
+                yield np.multiply.outer(first, second) * self.total
             elif len(ranks) == 2 and (table := swept.get(1 << ranks[0] | 1 << ranks[1])) is not None:
-                out.append(np.multiply(table if ranks[0] < ranks[1] else table.T, self.total, order="C"))
+                yield np.multiply(table if ranks[0] < ranks[1] else table.T, self.total, order="C")
             else:
-                out.append(self.project(clique))
-        return out
+                yield self.project(clique)
 
     def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
         """Returns probabilities of some cells of a clique.

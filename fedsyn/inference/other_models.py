@@ -107,9 +107,9 @@ class MixtureModel:
             table += product.T @ last[some]
         return self.total * table.reshape(self.domain.shape_of(tuple(clique)))
 
-    def project_many(self, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
-        """Projects onto each clique."""
-        return [self.project(clique) for clique in cliques]
+    def project_many(self, cliques: Iterable[Sequence[str]]) -> Iterator[np.ndarray]:
+        """Projects onto one clique after the other."""
+        return map(self.project, cliques)
 
     def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> Floats:
         """Returns the probability of each cell, (m,).
@@ -285,12 +285,12 @@ class EmpiricalModel:
 
         It is float64 of shape `domain.shape_of(clique)`, summing to `total`.
         """
-        return self.project_many([clique])[0]
+        return next(self.project_many([clique]))
 
-    def project_many(self, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
+    def project_many(self, cliques: Iterable[Sequence[str]]) -> Iterator[np.ndarray]:
         """Projects onto each clique, in one pass over the rows."""
         scale = self.total / len(self.codes)
-        return [counts * scale for counts in count(self.codes, self.domain, list(cliques))]
+        return (counts * scale for counts in count(self.codes, self.domain, list(cliques)))
 
     def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
         """Returns the share of the rows in each cell, (m,).

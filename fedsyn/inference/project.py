@@ -486,7 +486,7 @@ class TreeProjector:
                 mask = 1 << x | 1 << y
                 if mask in wanted:
                     table = block[top : top + sizes[x], left : left + sizes[y]]
-                    results[mask] = table if x < y else table.T
+                    results[mask] = (table if x < y else table.T).copy()  # a view would keep the whole block
                 left += sizes[y]
             top += sizes[x]
 

@@ -22,7 +22,7 @@ from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.protocol.common import Evaluate, RowTotal, beside
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.finding import steps_of
-from fedsyn.protocol.plan import Step
+from fedsyn.protocol.plan import Step, largest_measured
 from fedsyn.stores import make_store
 from fedsyn.stores.base import Store
 from fedsyn.wire.envelope import check_message
@@ -61,6 +61,7 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
         # The plan itself, the largest client, and what clients deal into a store.
         steps += [(contract, step) for step in contract.plan(contract.budget.mechanism, rows_at_most)]
         contract.require_size(largest)
+        _require_formed(contract)
         if store is not None:
             store.room_of_deals(contract, largest)
     except ConfigError as error:
@@ -79,6 +80,22 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
                 _try_store(store, step, contract, rows_at_most)
         except ConfigError as error:
             raise ConfigError(f"{where}: its request '{step.request.name}' could not be answered: {error}") from None
+
+
+def _require_formed(contract: Contract) -> None:
+    """Raises ConfigError for a candidate that may be measured, but not formed.
+
+    Many candidates take no more memory than one: they are formed one after the other (`ModelView.each`).
+    """
+    node, domain, candidates = contract.config.inference, contract.domain, contract.candidates
+    cells = largest_measured(contract)
+    if cells > node.max_cells_at_once:
+        columns = next(clique for clique in candidates.cliques if domain.size(clique) == cells)
+        raise ConfigError(
+            f"the columns {', '.join(columns)} have {cells:,} cells together, and at most {node.max_cells_at_once:,} "
+            "are formed at once: give these columns fewer bins or categories, lower inference.max_cells, so that their "
+            "marginal is not measured, or raise inference.max_cells_at_once (a cell takes 8 bytes)"
+        )
 
 
 def _try_sum(

@@ -101,8 +101,8 @@ def decoding(schema: Schema, model: AnyModel, lean: Mapping[str, float] | None =
     """
     names = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
     pairs = schema.compiled.nesting.pairs
-    tables = model.project_many([*((name,) for name in names), *pairs])
-    counts, nested = dict(zip(names, tables, strict=False)), dict(zip(pairs, tables[len(names) :], strict=True))
+    counts = dict(zip(names, model.project_many([(name,) for name in names]), strict=True))
+    nested = dict(zip(pairs, model.project_many(pairs), strict=True))
     if lean is None or not isinstance(model, Model):
         return schema.shaped(counts, lean, nested=nested)
     codes = model.sample(_ROWS, np.random.default_rng(0)).astype(np.intp)  # a quadrature: nothing is drawn from it

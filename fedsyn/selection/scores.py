@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import pi, sqrt
 from typing import Literal
 
@@ -16,8 +15,15 @@ import numpy as np
 from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.inference import Model
 from fedsyn.privacy import epsilon_for_rho, exponential_rho, gaussian_rho, sigma_for_rho
-from fedsyn.selection import views
-from fedsyn.selection.views import ModelView, flat_cells, flat_counts, flat_layout, touched_distances
+from fedsyn.selection.views import (
+    ModelView,
+    Part,
+    flat_cells,
+    flat_counts,
+    flat_layout,
+    formed_together,
+    touched_distances,
+)
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.workload import Candidates
 
@@ -25,9 +31,8 @@ Penalty = Literal["cells", "effective"]
 
 # Up to so many rows, array calls cost more than what they compute, and all cliques are done in one set of them.
 _FEW_ROWS = 512
-# From so many cliques on they are compared together, as long as they have no more cells than this in all.
+# From so many cliques on they are compared together, as long as all are formed at once.
 _MANY = 256
-_MOST_CELLS = 1 << 24
 # In records; see `expected_noise`.
 _LARGEST_PENALTY = 2.0**32
 
@@ -51,12 +56,18 @@ def l1_distances(codes: Codes, domain: Domain, cliques: Sequence[Clique], view: 
     # Many marginals of many rows: one flat vector for all of them.
     if len(cliques) >= _MANY and len(codes) > _FEW_ROWS:
         layout = flat_layout(domain, cliques)
-        if int(layout.sizes.max()) <= min(views.DENSE_CELLS, 4 * len(codes)) and layout.bounds[-1] <= _MOST_CELLS:
+        if int(layout.sizes.max()) <= 4 * len(codes) and layout.bounds[-1] <= view.at_once:
             differences = flat_counts(codes, layout) - size * view.flat(layout)
             return layout.sums(np.abs(differences, out=differences))
+    parts = formed_together(domain, tuple(cliques), view.at_once)
+    return np.concatenate([np.empty(0), *(_distances(codes, domain, part, view, size) for part in parts)])
+
+
+def _distances(codes: Codes, domain: Domain, part: Part, view: ModelView, size: float) -> Floats:
+    """Returns the `l1_distances` of cliques that are formed together."""
+    cliques, small = part.cliques, part.small
     # Few rows touch few cells; otherwise small marginals are counted densely.
     distances = np.empty(len(cliques))
-    small = _small(domain, tuple(cliques), views.DENSE_CELLS)
     marginals = dict(zip(small, view.probabilities([cliques[i] for i in small]), strict=True))
     if len(codes) <= _FEW_ROWS:
         distances[small] = touched_distances(codes, domain, [cliques[i] for i in small], list(marginals.values()), size)
@@ -80,12 +91,6 @@ def l1_distances(codes: Codes, domain: Domain, cliques: Sequence[Clique], view: 
         outside = max(0.0, 1.0 - float(touched.sum()))
         distances[i] = np.abs(counts - size * touched).sum() + size * outside
     return distances
-
-
-@lru_cache(maxsize=8)  # clients of a simulation that share a process are asked about the same ones
-def _small(domain: Domain, cliques: tuple[Clique, ...], most: int) -> list[int]:
-    """Returns positions of the cliques of at most `most` cells."""
-    return [i for i, q in enumerate(cliques) if domain.size(q) <= most]
 
 
 def expected_noise(sigma: float, cells: Floats) -> Floats:

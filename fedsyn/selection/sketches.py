@@ -33,6 +33,8 @@ from fedsyn.table.counting.marginals import Counter
 from fedsyn.table.counting.sums import dot
 
 _ROWS_AT_ONCE = 1 << 16
+# Cells whose buckets are held at once: 128 kB, what a core's cache holds beside the cells.
+_CELLS_AT_ONCE = 1 << 14
 
 
 # Sketches -----------------------------------------------------------------------------------------------------------
@@ -140,20 +142,23 @@ class Sketcher:
 
     def coarse(self, i: int, values: npt.NDArray[np.floating]) -> Floats:
         """Returns the coarse marginal of clique i, (k_q,)."""
-        flat = np.asarray(values, np.float64).ravel()
-        return np.bincount(self._buckets[i], flat, self.lengths[i]).astype(np.float64, copy=False)
+        first, rest = self._buckets(i)
+        coarse = np.zeros(self.lengths[i])
+        for bucket, cells in zip(first, np.asarray(values, np.float64).reshape(len(first), -1), strict=True):
+            np.add.at(coarse, bucket + rest, cells)
+        return coarse
 
-    def together(self, tables: Sequence[Floats]) -> Iterator[tuple[Integers, Floats, Floats]]:
+    def together(self, coarse: Sequence[Floats]) -> Iterator[tuple[Integers, Floats, Floats]]:
         """Yields the sketches of one shape together.
 
-        It yields their indices, their coarse marginals and their sketches in the unit of `tables`, (b, k) each.
+        It yields their indices, their coarse marginals and their sketches in the unit of these, (b, k) each.
 
         Args:
-            tables: a marginal of each clique, flat.
+            coarse: the coarse marginal of each clique.
         """
         for which in self._alike:
-            coarse = np.stack([self.coarse(i, tables[i]) for i in which])
-            yield which, coarse, self._of_coarse(int(which[0]), coarse)
+            stacked = np.stack([coarse[i] for i in which])
+            yield which, stacked, self._of_coarse(int(which[0]), stacked)
 
     def _of_coarse(self, i: int, coarse: Floats) -> Floats:
         """Returns sketches of sketch i's coarse marginals, (k,) or (b, k)."""
@@ -176,19 +181,21 @@ class Sketcher:
 
     # ---------------------------------------------------------------------------------------------- kernels
 
-    @cached_property
-    def _buckets(self) -> list[Integers]:
-        """Bucket of each cell of each clique, flat in C order.
+    def _buckets(self, i: int) -> tuple[Integers, Integers]:
+        """Returns buckets of the cells of clique i, flat in C order.
 
-        Groups without values have a bucket, too.
+        A cell's bucket is the sum of two numbers, those of its first attributes' values and of the others'. Groups
+        without values have a bucket, too.
         """
-        buckets = []
-        for clique, counts in zip(self.cliques, self.shapes, strict=True):
-            flat = np.zeros(1, np.int64)
-            for name, groups in zip(clique, counts, strict=True):
-                flat = (flat[:, None] * groups + np.asarray(self.grouping[name, groups], np.int64)).ravel()
-            buckets.append(flat)
-        return buckets
+        clique, shape = self.cliques[i], self.shapes[i]
+        first = rest = np.zeros(1, np.int64)
+        for axis in reversed(range(len(clique))):
+            groups = np.asarray(self.grouping[clique[axis], shape[axis]], np.int64) * math.prod(shape[axis + 1 :])
+            if len(first) == 1 and (len(rest) == 1 or len(rest) * len(groups) <= _CELLS_AT_ONCE):
+                rest = np.add.outer(groups, rest).ravel()
+            else:
+                first = np.add.outer(groups, first).ravel()
+        return first, rest
 
     @cached_property
     def _grouped(self) -> tuple[list[tuple[int, Integers]], Domain, Counter]:

@@ -12,7 +12,7 @@ sensitivity. Every store computes these same integers: a choice does not depend 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import pi, sqrt
@@ -192,9 +192,10 @@ class ChoiceTerms:
             if scale == 1 or (terms.reach < LARGEST_SCORE and terms.bits <= 62):
                 break
             scale //= 2  # rather a coarser model than a run that ends here: the sensitivity follows from the scale
-        model = np.concatenate([np.rint(p.ravel() * (scale * size)) for p in probabilities]).astype(np.int64)
-        np.minimum(model, scale * rows, out=model)
-        terms = replace(terms, model=model)
+        terms = replace(terms, model=np.empty(sum(sizes), np.int64))
+        for one, p in zip(terms.alone(), probabilities, strict=True):
+            one.model[:] = np.rint(p.ravel() * (scale * size))
+            np.minimum(one.model, scale * rows, out=one.model)
         terms.check()
         return terms
 
@@ -260,13 +261,23 @@ class ChoiceTerms:
         """Δ in units of the weighted norm, as a ledger names it."""
         return self.moved / self.unit
 
-    def scores(self, marginals: Sequence[Integers]) -> Integers:
+    def alone(self) -> Iterator[ChoiceTerms]:
+        """Yields the terms of each clique by itself; their models are views of this one."""
+        for i, model in enumerate(np.split(self.model, self.starts[1:])):
+            at = slice(i, i + 1)
+            yield replace(
+                self, cliques=self.cliques[at], sizes=self.sizes[at], weights=self.weights[at],
+                penalties=self.penalties[at], model=model,
+            )  # fmt: skip
+
+    def scores(self, marginals: Iterable[Integers]) -> Integers:
         """Returns scores from exact counts, (m,).
 
         It is for stores that may see counts; every other store computes the same without.
         """
-        differences = self.scale * np.concatenate([marginal.ravel() for marginal in marginals]) - self.model
-        return self.weights * (NORMS[self.norm].measure(differences, self) - self.penalties)
+        norm, pairs = NORMS[self.norm], zip(self.alone(), marginals, strict=True)
+        norms = [norm.measure(self.scale * marginal.ravel() - one.model, one) for one, marginal in pairs]
+        return np.asarray(self.weights * (np.concatenate(norms) - self.penalties))
 
 
 def _segments(values: Integers, starts: Integers) -> Integers:

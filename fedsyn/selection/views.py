@@ -11,7 +11,8 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -21,10 +22,9 @@ from fedsyn.config import InferenceNode
 from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import EmpiricalModel, Model, model_size, pass_cost
-from fedsyn.table.counting.marginals import cell_strides, count, runs_of
+from fedsyn.settings import CELLS_AT_ONCE
+from fedsyn.table.counting.marginals import cell_strides, count, groups_within, runs_of
 
-# Marginals of more cells than this are not formed to be read at a few cells: single cells are computed instead.
-DENSE_CELLS = 4_000_000
 # Totals of the models that a message may bring. Counts of a total near 5e-324 are so coarse that they would no longer
 # sum to it, and `l1_distances` takes what was not touched to be one minus what was.
 _TOTALS = (1e-6, 2.0**63)
@@ -45,13 +45,19 @@ class ModelView:
     Several clients of a simulation share a process, and all of a round's cohort ask for the same marginals of the same
     model. `ModelView.of` keeps the last two models of a process, found by the hash of their bytes: sharing saves work
     and changes no bit of a result.
+
+    Args:
+        model: whose marginals are asked for.
+        at_once: `inference.max_cells_at_once`. No more cells are formed together, and no more are kept; single cells
+            are computed of a larger marginal.
     """
 
     _views: OrderedDict[bytes, ModelView] = OrderedDict()  # noqa: RUF012 - a cache, shared on purpose
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, at_once: int = CELLS_AT_ONCE) -> None:
+        self.model, self.at_once = model, at_once
         self._marginals: dict[Clique, Floats] = {}
+        self._kept = 0  # cells of them
         self._effective: dict[Clique, float] = {}
         self._flat: tuple[FlatLayout, Floats] | None = None
 
@@ -68,24 +74,42 @@ class ModelView:
             ProtocolError: as `unpack_model`.
         """
         _check_types(arrays)
-        digest = hashlib.sha256(repr((domain, node.max_cells, node.max_message_passing_cost)).encode())
+        digest = hashlib.sha256(repr((domain, node)).encode())
         for array in arrays:
             digest.update(repr((array.dtype.str, array.shape)).encode())
             digest.update(np.ascontiguousarray(array).data)
         key = digest.digest()
         view = cls._views.get(key)
         if view is None:
-            view = cls._views[key] = cls(unpack_model(domain, arrays, node))
+            view = cls._views[key] = cls(unpack_model(domain, arrays, node), node.max_cells_at_once)
             while len(cls._views) > 2:
                 cls._views.popitem(last=False)
         return view
 
+    def each(self, cliques: Sequence[Clique]) -> Iterator[Floats]:
+        """Yields flat marginal distributions of the cliques, in order, and keeps no further ones."""
+        for part in formed_together(self.model.domain, tuple(cliques), self.at_once):
+            known = [self._marginals.get(clique) for clique in part.cliques]
+            missing = [clique for clique, marginal in zip(part.cliques, known, strict=True) if marginal is None]
+            formed = iter(self.model.project_many(missing))
+            for marginal in known:
+                if marginal is None:
+                    marginal = next(formed).ravel()
+                    marginal /= self.model.total
+                yield marginal
+
     def probabilities(self, cliques: Sequence[Clique]) -> list[Floats]:
-        """Returns flat marginal distributions of the cliques, in order."""
+        """Returns flat marginal distributions of the cliques, in order.
+
+        They are kept while there is room.
+        """
         missing = [q for q in dict.fromkeys(cliques) if q not in self._marginals]
-        for clique, marginal in zip(missing, self.model.project_many(missing), strict=True):
-            self._marginals[clique] = marginal.ravel() / self.model.total
-        return [self._marginals[q] for q in cliques]
+        found = dict(zip(missing, self.each(missing), strict=True))
+        for clique, marginal in found.items():
+            if self._kept + len(marginal) <= self.at_once:
+                self._marginals[clique] = marginal
+                self._kept += len(marginal)
+        return [found[q] if q in found else self._marginals[q] for q in cliques]
 
     def flat(self, layout: FlatLayout) -> Floats:
         """Returns marginal distributions of many cliques as one vector.
@@ -113,14 +137,38 @@ class ModelView:
         """
         domain = self.model.domain
         missing = [q for q in dict.fromkeys(cliques) if q not in self._effective]
-        small = [q for q in missing if domain.size(q) <= DENSE_CELLS]
-        for clique, marginal in zip(small, self.probabilities(small), strict=True):
-            self._effective[clique] = effective_cells(marginal)
+        for part in formed_together(domain, tuple(missing), self.at_once):
+            small = [part.cliques[i] for i in part.small]
+            for clique, marginal in zip(small, self.probabilities(small), strict=True):
+                self._effective[clique] = effective_cells(marginal)
         for clique in missing:
             if clique not in self._effective:
                 parts = [effective_cells(p) for p in self.probabilities([(name,) for name in clique])]
                 self._effective[clique] = math.prod(parts)
         return np.array([self._effective[q] for q in cliques])
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of many cliques.
+
+    Attributes:
+        cliques: as many as have `max_cells_at_once` cells together; a larger one is by itself.
+        small: positions of those that have no more.
+    """
+
+    cliques: list[Clique]
+    small: list[int]
+
+
+@lru_cache(maxsize=8)  # clients of a simulation that share a process are asked about the same ones
+def formed_together(domain: Domain, cliques: tuple[Clique, ...], at_once: int) -> list[Part]:
+    """Returns the cliques part by part, in order."""
+    sizes = [domain.size(clique) for clique in cliques]
+    return [
+        Part([cliques[i] for i in part], [k for k, i in enumerate(part) if sizes[i] <= at_once])
+        for part in groups_within(at_once, range(len(cliques)), sizes.__getitem__)
+    ]
 
 
 def pooled_view(codes: Codes, domain: Domain) -> ModelView:
@@ -234,7 +282,8 @@ def effective_cells(probabilities: Floats) -> float:
     cells of a large marginal does not reach the model: the noise that does is that of about as many cells, and n_q is a
     penalty far too large for sparse marginals.
     """
-    return float(np.sqrt(np.maximum(probabilities, 0.0)).sum()) ** 2
+    roots = np.maximum(probabilities, 0.0)
+    return float(np.sqrt(roots, out=roots).sum()) ** 2
 
 
 def effective_cells_of_each(tables: Floats) -> Floats:

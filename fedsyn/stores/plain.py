@@ -119,7 +119,7 @@ class PlainServer(StoreServer):
 
     def choose(self, choice: Choose, round: int) -> int:
         terms, request, number = self.promised(choice), choice.request, self.next_order()
-        scores = terms.scores([self.run.layout.marginal(self.total, clique) for clique in terms.cliques])
+        scores = terms.scores(self.run.layout.marginal(self.total, clique) for clique in terms.cliques)
         if not self.parties:
             self.store.room_of_choice(terms, request.epsilon)
             entry = Release(request.name, round, EXPONENTIAL, terms.sensitivity, epsilon=request.epsilon)

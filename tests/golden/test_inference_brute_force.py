@@ -69,8 +69,8 @@ def test_project_many_equals_project_and_does_not_depend_on_what_was_asked_befor
     domain, cliques = case
     potentials = random_potentials(domain, cliques, 2.0, 5)
     asked = all_cliques(domain)
-    forward = Model(domain, potentials, 7.0).project_many(asked)
-    backward = Model(domain, potentials, 7.0).project_many(asked[::-1])[::-1]
+    forward = list(Model(domain, potentials, 7.0).project_many(asked))
+    backward = list(Model(domain, potentials, 7.0).project_many(asked[::-1]))[::-1]
     for clique, first, second in zip(asked, forward, backward, strict=True):
         assert first.tobytes() == second.tobytes()
         assert first.tobytes() == Model(domain, potentials, 7.0).project(clique).tobytes()
@@ -82,7 +82,7 @@ def test_slicing_a_large_projection_changes_nothing(monkeypatch: pytest.MonkeyPa
         domain = domain_of(shape)
         model = Model(domain, random_potentials(domain, cliques, 2.0, 7), 1.0)
         asked = all_cliques(domain)
-        expected = model.project_many(asked)
+        expected = list(model.project_many(asked))
         with monkeypatch.context() as patch:
             patch.setattr(project_module, "_PEAK_CELLS", 4)
             for clique, table in zip(asked, expected, strict=True):

@@ -238,7 +238,7 @@ def looks(
         squared = min(most, max(0.0, look.squared) / shown) if look.is_beyond(chance) else 0.0
         link = None
         if squared >= most * LEAST_LINK**2:
-            (cells,) = view.probabilities([pair])
+            (cells,) = view.each([pair])
             link = _worse(_link(effects, pair, look, groups, at, cells, shown), moments)
             link = replace(link, ruled=_is_ruled(pair, effects, schema))
         yield Look(pair, link, least, look.groups)

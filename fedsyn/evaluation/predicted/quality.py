@@ -32,7 +32,6 @@ from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.notebook import Bar, View
 from fedsyn.output import first_of
 from fedsyn.selection.views import ModelView
-from fedsyn.table.counting.marginals import groups_within
 from fedsyn.table.counting.workload import Workload, subsets
 from fedsyn.table.schema import CategoricalColumn, Schema
 
@@ -52,6 +51,8 @@ _LARGEST = 1 << 22  # cells of a marginal that is formed
 _CELLS = 1 << 26  # of all of them
 #: Cells of the marginals that are formed at the same time.
 _CELLS_AT_ONCE = 1 << 21
+# Counts whose logarithms are taken at once: what a core's cache holds several times.
+_COUNTS_AT_ONCE = 1 << 14
 _MAD = math.sqrt(2.0 / math.pi)
 #: 5%, the middles of twelve parts of a distribution, 95%.
 _POINTS = np.concatenate([[0.05], (np.arange(12) + 0.5) / 12, [0.95]])
@@ -531,11 +532,9 @@ class Predictor:
         return float(2.0 - 2.0 * shared.sum())
 
     def _marginals(self) -> Iterator[tuple[int, Floats]]:
-        """(place, probabilities) of each clique, some at a time."""
-        sizes = [self.model.domain.size(clique) for clique in self.cliques]
-        for block in groups_within(_CELLS_AT_ONCE, range(len(sizes)), sizes.__getitem__):
-            view = ModelView(self.model)  # type: ignore[arg-type]
-            yield from zip(block, view.probabilities([self.cliques[i] for i in block]), strict=True)
+        """(place, probabilities) of each clique, one at a time."""
+        view = ModelView(self.model, _CELLS_AT_ONCE)  # type: ignore[arg-type]
+        yield from enumerate(view.each(self.cliques))
 
 
 @dataclass(frozen=True, eq=False)
@@ -562,8 +561,9 @@ class _Expected:
 
     @classmethod
     def of(cls, lam: Floats) -> _Expected:
-        squared = lam**2
-        return cls(lam, 2.0 * lam, deviation(lam) ** 2, squared, _MAD**2 * squared, float(lam.sum()))
+        scatter, squared = deviation(lam), lam**2
+        np.square(scatter, out=scatter)
+        return cls(lam, 2.0 * lam, scatter, squared, _MAD**2 * squared, float(lam.sum()))
 
 
 class _Foreseen:
@@ -613,10 +613,12 @@ def deviation(lam: Floats) -> Floats:
     2 e^-lambda lambda^(f + 1) / f!, f = floor(lambda) (De Moivre).
     """
     deviations = _MAD * np.sqrt(lam)
-    few = (lam > 0) & (lam < _LARGE)
-    some = lam[few]
-    floor = np.floor(some)
-    deviations[few] = np.exp(math.log(2.0) - some + (floor + 1.0) * np.log(some) - _FACTORIALS[floor.astype(np.intp)])
+    for start in range(0, len(lam), _COUNTS_AT_ONCE):
+        block, out = (array[start : start + _COUNTS_AT_ONCE] for array in (lam, deviations))
+        few = (block > 0) & (block < _LARGE)
+        some = block[few]
+        floor = np.floor(some)
+        out[few] = np.exp(math.log(2.0) - some + (floor + 1.0) * np.log(some) - _FACTORIALS[floor.astype(np.intp)])
     return deviations
 
 

@@ -65,7 +65,8 @@ def verdict(error: BaseException) -> tuple[str, int]:
         no_more_output()
         return "", FAILED
     if isinstance(error, MemoryError):
-        return "failed: memory ran out; take fewer rows or columns, or a machine with more of it", FAILED
+        remedy = "give columns fewer bins, lower inference.max_cells_at_once, or take a machine with more of it"
+        return f"failed: memory ran out; {remedy}", FAILED
     if isinstance(error, OSError) and error.strerror:
         where = f" {error.filename}" if isinstance(error.filename, str) else ""
         return f"failed: cannot use{where or ' a file'}: {error.strerror}", FAILED

@@ -32,7 +32,7 @@ def test_l2_error_of_a_model_is_that_of_its_marginals() -> None:
     real, model = table(70), a_model()
     data = EvaluationInput(train=real, domain=DOMAIN, workload=workload, model=model)
     errors = evaluate(["workload_error", NAME], data)
-    expected = by_hand(real, model.project_many(workload.cliques), workload)
+    expected = by_hand(real, list(model.project_many(workload.cliques)), workload)
     assert errors["workload_error_l2"] == pytest.approx(expected, rel=1e-9)
     assert errors["workload_error_l2"] < errors["workload_error"], "the L2 norm is the smaller one"
 

@@ -270,6 +270,23 @@ def test_a_message_that_flower_would_not_carry_is_refused_before() -> None:
         require_feasible(contract_class("naive_flaim")(config, WIDE), CLIENTS)
 
 
+@pytest.mark.parametrize("mechanism", ["sketch_aim", "aim", "naive_flaim"])
+def test_a_marginal_that_cannot_be_formed_is_refused_before_anybody_joins(mechanism: str) -> None:
+    cells = 16 * 42 * 74
+    for at_once in (cells - 1, cells):
+        bounds = {"max_cells": 10**6, "max_cells_at_once": at_once}
+        config = config_for(mechanism, "plain", "server", inference=bounds)
+        contract = contract_class(mechanism)(config, WIDE)
+        if at_once == cells:
+            require_feasible(contract, CLIENTS)
+            continue
+        with pytest.raises(
+            ConfigError, match=r"columns a, f, h have 49,728 cells together.*49,727.*fewer bins"
+        ) as error:
+            require_feasible(contract, CLIENTS)
+        assert is_sentence(str(error.value))
+
+
 def test_a_plan_without_room_is_refused_before_anybody_joins() -> None:
     schema = Schema.from_dict(TWO)
     config = config_of("distributed_aim", 3, {"resolution": 2**20}, workload={"degree": 2, "size": None})

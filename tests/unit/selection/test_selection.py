@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedsyn.selection.views as views
 from fedsyn.config import InferenceNode, WorkloadNode
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
@@ -22,6 +21,7 @@ from fedsyn.protocol.stored import SelectClique
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, pack_model, unpack_model
+from fedsyn.settings import CELLS_AT_ONCE
 from fedsyn.stores import make_store
 from fedsyn.stores.base import ServedRun
 from fedsyn.stores.plain import PlainServer
@@ -57,12 +57,11 @@ def brute_force(codes: np.ndarray, domain: Domain, clique: tuple[str, ...], mode
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 200])  # few rows: only the touched cells are read; many: whole marginals
-@pytest.mark.parametrize("dense_cells", [4_000_000, 1])  # 1: single cells are computed, no marginal is formed
-def test_l1_distances_are_those_of_whole_marginals(rows, dense_cells, monkeypatch):
-    monkeypatch.setattr(views, "DENSE_CELLS", dense_cells)
+@pytest.mark.parametrize("at_once", [1 << 24, 9, 1])  # 9: part by part; 1: no marginal is formed, but single cells
+def test_l1_distances_are_those_of_whole_marginals(rows, at_once):
     codes, model = table(rows), a_model()
     for size in (float(rows), rows + 2.5):
-        found = l1_distances(codes, DOMAIN, CLIQUES, ModelView(model), size)
+        found = l1_distances(codes, DOMAIN, CLIQUES, ModelView(model, at_once), size)
         expected = [brute_force(codes, DOMAIN, q, model, size) for q in CLIQUES]
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
@@ -72,7 +71,7 @@ def test_l1_distances_of_a_clique_too_large_to_form():
     model = a_model(domain, total=10.0)
     codes = table(5, domain=domain)
     clique = domain.attributes
-    assert domain.size(clique) > views.DENSE_CELLS
+    assert domain.size(clique) > CELLS_AT_ONCE
     touched = np.exp(model.log_likelihood(codes))
     _, first, counts = np.unique(codes, axis=0, return_index=True, return_counts=True)
     p = touched[first]

@@ -55,12 +55,11 @@ def test_effective_cells_lie_between_one_and_all_and_multiply_where_attributes_a
     assert effective_cells(np.array([1.0 + 1e-12, -1e-12])) == pytest.approx(1.0)
 
 
-def test_a_marginal_too_large_to_form_takes_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_marginal_too_large_to_form_takes_the_product() -> None:
     """Exact here, because the model's attributes are independent."""
     pair = DOMAIN.attributes[:2]
     formed = ModelView(model()).effective_cells([pair])
-    monkeypatch.setattr("fedsyn.selection.views.DENSE_CELLS", DOMAIN.size(pair) - 1)
-    view = ModelView(model())
+    view = ModelView(model(), DOMAIN.size(pair) - 1)
     assert view.effective_cells([pair, pair]) == pytest.approx(np.repeat(formed, 2))
     assert pair not in view._marginals
 
