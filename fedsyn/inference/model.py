@@ -200,10 +200,10 @@ class Model:
         return marginal
 
     def project_many(self, cliques: Iterable[Sequence[str]]) -> Iterator[np.ndarray]:
-        """Projects onto one clique after the other; what several need is computed once.
+        """Projects onto one clique after the other.
 
-        Two attributes that no potential connects are independent: the product of their own marginals. Of very many
-        pairs those across the tree are formed together, before the first is yielded.
+        What several need is computed once. Two attributes that no potential connects are independent: the product of
+        their own marginals. Of very many pairs those across the tree are formed together, before the first is yielded.
         """
         axes, query, cliques = axes_of(self.domain), self._query(), list(cliques)
         swept = query.project_pairs(axes.mask(clique) for clique in cliques if len(set(clique)) == 2)

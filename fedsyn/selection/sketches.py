@@ -35,6 +35,8 @@ from fedsyn.table.counting.sums import dot
 _ROWS_AT_ONCE = 1 << 16
 # Cells whose buckets are held at once: 128 kB, what a core's cache holds beside the cells.
 _CELLS_AT_ONCE = 1 << 14
+# Cells of a clique whose buckets are kept: 8 kB.
+_FEW_CELLS = 1 << 10
 
 
 # Sketches -----------------------------------------------------------------------------------------------------------
@@ -142,6 +144,9 @@ class Sketcher:
 
     def coarse(self, i: int, values: npt.NDArray[np.floating]) -> Floats:
         """Returns the coarse marginal of clique i, (k_q,)."""
+        if i in self._kept_buckets:
+            flat = np.asarray(values, np.float64).ravel()
+            return np.bincount(self._kept_buckets[i], flat, self.lengths[i]).astype(np.float64, copy=False)
         first, rest = self._buckets(i)
         coarse = np.zeros(self.lengths[i])
         for bucket, cells in zip(first, np.asarray(values, np.float64).reshape(len(first), -1), strict=True):
@@ -180,6 +185,12 @@ class Sketcher:
         return sigma / self.unit(i)
 
     # ---------------------------------------------------------------------------------------------- kernels
+
+    @cached_property
+    def _kept_buckets(self) -> dict[int, Integers]:
+        """Buckets of the cliques of few cells."""
+        few = [i for i, clique in enumerate(self.cliques) if self.domain.size(clique) <= _FEW_CELLS]
+        return {i: np.add.outer(*self._buckets(i)).ravel() for i in few}
 
     def _buckets(self, i: int) -> tuple[Integers, Integers]:
         """Returns buckets of the cells of clique i, flat in C order.

@@ -262,7 +262,10 @@ class ChoiceTerms:
         return self.moved / self.unit
 
     def alone(self) -> Iterator[ChoiceTerms]:
-        """Yields the terms of each clique by itself; their models are views of this one."""
+        """Yields the terms of each clique by itself.
+
+        Their models are views of this one.
+        """
         for i, model in enumerate(np.split(self.model, self.starts[1:])):
             at = slice(i, i + 1)
             yield replace(

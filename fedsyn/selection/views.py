@@ -32,6 +32,8 @@ _TOTALS = (1e-6, 2.0**63)
 _LARGEST_POTENTIAL = 1e150
 
 
+# Cells of a marginal that costs less to keep than to form again: 32 kB.
+_FEW_CELLS = 1 << 12
 # How far such a model may exceed `inference.max_cells` and `max_message_passing_cost`, which a server keeps for all
 # cliques that it asks for. Where some of their sums were not opened the model has fewer, and as elimination orders are
 # heuristics, its tree can be larger: 4.5 times the cells and 11 times the cost in the worst of 66,000 random parts of
@@ -87,16 +89,26 @@ class ModelView:
         return view
 
     def each(self, cliques: Sequence[Clique]) -> Iterator[Floats]:
-        """Yields flat marginal distributions of the cliques, in order, and keeps no further ones."""
+        """Yields flat marginal distributions of the cliques, in order.
+
+        Those of few cells are kept while there is room: they are asked for again, one by one.
+        """
         for part in formed_together(self.model.domain, tuple(cliques), self.at_once):
             known = [self._marginals.get(clique) for clique in part.cliques]
             missing = [clique for clique, marginal in zip(part.cliques, known, strict=True) if marginal is None]
             formed = iter(self.model.project_many(missing))
-            for marginal in known:
+            for clique, marginal in zip(part.cliques, known, strict=True):
                 if marginal is None:
                     marginal = next(formed).ravel()
                     marginal /= self.model.total
+                    if len(marginal) <= _FEW_CELLS:
+                        self._keep(clique, marginal)
                 yield marginal
+
+    def _keep(self, clique: Clique, marginal: Floats) -> None:
+        if clique not in self._marginals and self._kept + len(marginal) <= self.at_once:
+            self._marginals[clique] = marginal
+            self._kept += len(marginal)
 
     def probabilities(self, cliques: Sequence[Clique]) -> list[Floats]:
         """Returns flat marginal distributions of the cliques, in order.
@@ -106,9 +118,7 @@ class ModelView:
         missing = [q for q in dict.fromkeys(cliques) if q not in self._marginals]
         found = dict(zip(missing, self.each(missing), strict=True))
         for clique, marginal in found.items():
-            if self._kept + len(marginal) <= self.at_once:
-                self._marginals[clique] = marginal
-                self._kept += len(marginal)
+            self._keep(clique, marginal)
         return [found[q] if q in found else self._marginals[q] for q in cliques]
 
     def flat(self, layout: FlatLayout) -> Floats:
