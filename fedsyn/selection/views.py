@@ -171,9 +171,16 @@ class Part:
     small: list[int]
 
 
-@lru_cache(maxsize=8)  # clients of a simulation that share a process are asked about the same ones
 def formed_together(domain: Domain, cliques: tuple[Clique, ...], at_once: int) -> list[Part]:
-    """Returns the cliques part by part, in order."""
+    """Returns the cliques part by part, in order.
+
+    Parts of many cliques are kept: clients of a simulation that share a process are asked about the same ones.
+    """
+    return (_many_together if len(cliques) > 1 else _many_together.__wrapped__)(domain, cliques, at_once)
+
+
+@lru_cache(maxsize=8)
+def _many_together(domain: Domain, cliques: tuple[Clique, ...], at_once: int) -> list[Part]:
     sizes = [domain.size(clique) for clique in cliques]
     return [
         Part([cliques[i] for i in part], [k for k, i in enumerate(part) if sizes[i] <= at_once])
