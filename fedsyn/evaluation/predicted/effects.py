@@ -27,12 +27,13 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammainc
+from scipy.special import gammainc, log_ndtr, ndtri, ndtri_exp
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference.measurements import Evidence, Measurement
 from fedsyn.inference.model import Model
 from fedsyn.inference.other_models import EmpiricalModel
+from fedsyn.selection.coarse import has_order
 from fedsyn.selection.factors import Cuts
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.table.counting.sums import Groups, cost, group_of_cells, residual
@@ -43,6 +44,7 @@ Floats = npt.NDArray[np.float64]
 MOST = 4.0
 _GRID = np.exp(np.linspace(math.log(1e-7), math.log(MOST), 120))
 _SHAPES = (0.1, 0.2, 0.4, 1.0)
+_Z = float(ndtri(0.95))  # of a normal variable: nine of ten lie between -z and z
 _LEAST = 1e-3  # of the looks' spread: a prior's mean, where looks show nothing
 #: A model whose marginals can be formed.
 Released = Model | EmpiricalModel
@@ -84,11 +86,13 @@ class Scenario:
         rows: times as many.
         noise: times the noise.
         all_seen: every association that was sketched or measured is in the model, as in a tree without limits.
+        world: of `Beliefs.worlds`; None: associations are what is to be believed of them.
     """
 
     rows: float = 1.0
     noise: float = 1.0
     all_seen: bool = False
+    world: int | None = None
 
 
 @dataclass(frozen=True)
@@ -233,7 +237,9 @@ class Effects:
                 if counted or len(part) > 1:
                     self._by_part.setdefault(part, []).append(clique)
         self._kinds: dict[int, tuple[Beliefs, dict[Clique, int]]] = {}
-        self._seen = self._of_sketches(list(sketch_errors))
+        sketch_errors = list(sketch_errors)
+        self._scored = frozenset(name for one in sketch_errors for name in one.scored)
+        self._seen = self._of_sketches(sketch_errors)
         # Marginals of those alone that were measured: nothing of any other effect depends on its cells.
         known = [s for s in self._needed if s in self._by_part]
         self._marginals = dict(zip(known, view.probabilities(known), strict=True))
@@ -354,35 +360,35 @@ class Effects:
         sums = (max(0.0, float(looks[unmeasured].sum())) + noise for looks in (last, alone))
         return min(1.0, next(sums) / next(sums))
 
-    def together(self, moved: Mapping[Clique, float]) -> float:
-        """Returns the variance of an error over effects' R^2.
+    def squared(self, part: Clique, world: int | None) -> float:
+        """Returns R^2 of an effect, in one of the worlds that looks leave open.
 
-        The error gains `moved` of each effect's R^2. Their priors leave open how much they move together.
+        Of three columns and more nothing is known where no sketch saw any. They are taken for none, and in the largest
+        world for as much as a pair has at most: what more columns have beyond their pairs is seldom more.
         """
-        variance = 0.0
-        for size, (beliefs, places) in self._kinds.items():
-            some = [(part, gain) for part, gain in moved.items() if len(part) == size]
-            at = [places[part] for part, _ in some if part in places]
-            gains = np.array([gain for part, gain in some if part in places])
-            others = math.fsum(gain for part, gain in some if part not in places)
-            world = beliefs.worlds[:, at] @ gains + others * beliefs.firsts
-            variance += float(np.var(world))
-        return variance
+        effect, size = self[part], len(part)
+        if world is None or effect.source == "measured":
+            return effect.squared
+        if size in self._kinds:
+            beliefs, places = self._kinds[size]
+            return float(beliefs.worlds[world, places[part]] if part in places else beliefs.firsts[world])
+        return self._kinds[2][0].most if world and size > 2 and 2 in self._kinds else effect.squared
 
     def _visible(self, clique: Clique, groups: Groups | None) -> float:
-        """Returns the share of an association that groups show.
-
-        It is exact for an association of normal scores in the groups' order.
-        """
+        """Returns the share of an association that groups show."""
         if groups is None:
             return 1.0
         return math.prod(self.visible(name, grouping) for name, grouping in zip(clique, groups, strict=True))
 
     def visible(self, name: str, groups: npt.NDArray[np.integer]) -> float:
-        """Returns one attribute's share: `visible` of its mass."""
+        """Returns one attribute's share of an association that groups show.
+
+        It is that of normal scores where values have an order, or released scores gave them one, else `visible_anywhere`.
+        """
         key = name, groups.tobytes()
         if key not in self._shares:
-            self._shares[key] = visible(self.masses[name], groups)
+            in_order = has_order(self.domain, name) or name in self._scored
+            self._shares[key] = (visible if in_order else visible_anywhere)(self.masses[name], groups)
         return self._shares[key]
 
     def _infer(self) -> None:
@@ -410,6 +416,19 @@ def visible(mass: Floats, groups: npt.NDArray[np.integer]) -> float:
     return min(1.0, between / max(whole, 1e-9)) or 1e-3
 
 
+def visible_anywhere(mass: Floats, groups: npt.NDArray[np.integer]) -> float:
+    """Returns how much variance lies between groups of values without an order.
+
+    It is that of a relative error e which is as large in every value on average, and independent: of sum p e^2, groups
+    have sum P (sum p e / P)^2, P the mass of a group. Both are less the square of the mean, which is 0.
+    """
+    squares = np.asarray(mass, np.float64) ** 2
+    joined = np.bincount(groups, mass)
+    between = float((np.bincount(groups, squares)[joined > 0] / joined[joined > 0]).sum())
+    alone = float(squares.sum())
+    return min(1.0, max(0.0, between - alone) / max(1.0 - alone, 1e-9)) or 1e-3
+
+
 def _score_variance(mass: npt.ArrayLike) -> float:
     """Returns the variance of E[z | value].
 
@@ -429,14 +448,18 @@ class Beliefs:
     Attributes:
         means: (effects,) of each.
         spreads: (effects,) its standard deviation, the prior held fixed.
-        worlds: (2, effects) mean of each under either prior.
-        firsts: (2,) the priors' means.
+        first: mean of the prior.
+        worlds: (2, effects) mean of each under the least and the largest prior that the looks leave open.
+        firsts: (2,) the means of these two, less what the model explains.
+        most: the mean of the largest prior, at independence.
     """
 
     means: Floats
     spreads: Floats
+    first: float
     worlds: Floats
     firsts: Floats
+    most: float
 
     @property
     def prior(self) -> tuple[float, float]:
@@ -444,8 +467,8 @@ class Beliefs:
 
         They hold for an effect of this kind that nobody looked at.
         """
-        mean = float(self.firsts.mean())
-        return mean, math.sqrt(float(np.mean(2.0 * self.firsts**2)) - mean**2)
+        variance = 2.0 * self.first**2 + float(np.diff(self.firsts)[0] / 2.0 / _Z) ** 2
+        return self.first, math.sqrt(variance)
 
 
 def believed(alone: Floats, last: Floats, spread: Floats, left: float = 1.0) -> Beliefs:
@@ -462,8 +485,8 @@ def believed(alone: Floats, last: Floats, spread: Floats, left: float = 1.0) -> 
     that it did not measure is the ratio of their looks' sums, at the last model and at independence: the same sketches
     see both, so what chose them is in both. The prior's mean is that part of what it is at independence.
 
-    The mean of the prior is an estimate itself. Two worlds, one standard deviation below and above it, say what that
-    leaves open: it moves all effects of a kind together.
+    The mean of the prior is an estimate itself. What noise leaves open of it is a normal variable, cut at 0 since no
+    mean of squares is negative. Two worlds, at 5% and at 95% of that, move all effects of a kind together.
 
     Args:
         alone: (effects,) unbiased looks at R^2 from independence, which the prior is learned from.
@@ -473,11 +496,21 @@ def believed(alone: Floats, last: Floats, spread: Floats, left: float = 1.0) -> 
     """
     least = _LEAST * float(spread.mean())
     mean, error = float(alone.mean()), math.sqrt(float(spread @ spread)) / len(spread)
-    firsts = np.clip([mean - error, mean + error], least, MOST)
     first, latest = _likelihoods(alone, spread), _likelihoods(last, spread)
+    middle, *firsts = np.clip([mean, *_cut_at_zero(mean, error)], least, MOST).tolist()
     worlds = np.array([_posterior(first, latest, each, left)[0] for each in firsts])
-    means, spreads = _posterior(first, latest, min(MOST, max(least, mean)), left)
-    return Beliefs(means, spreads, worlds, left * firsts)
+    means, spreads = _posterior(first, latest, middle, left)
+    return Beliefs(means, spreads, left * middle, worlds, left * np.array(firsts), firsts[1])
+
+
+def _cut_at_zero(mean: float, spread: float) -> Floats:
+    """Returns 5% and 95% points of a normal variable that is above 0.
+
+    >>> _cut_at_zero(0.0, 1.0).round(3).tolist(), _cut_at_zero(10.0, 1.0).round(3).tolist()
+    ([0.063, 1.96], [8.355, 11.645])
+    """
+    above = log_ndtr(mean / spread)
+    return np.asarray(mean - spread * ndtri_exp(above + np.log([0.95, 0.05])))
 
 
 def _likelihoods(looks: Floats, spread: Floats) -> Floats:

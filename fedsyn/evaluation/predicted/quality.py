@@ -4,9 +4,9 @@ It is released values, and public.
 
 What is said of a column, a pair and a clique of the workload is the L1 distance, 0 to 2, between the model's marginal
 and that of the rows that the run was made from; `workload_error` is their weighted mean over the workload, the metric
-of that name. An interval holds the true value for nine tables of ten (one table's predictions may all lean one way):
-it is the predicted value times or divided by a factor, of what the noise of sketches leaves open and of how far
-predictions may be off beyond it (`SPREADS`); `experiments/quality` says how often it held, and how that was chosen.
+of that name. An interval holds the true value for nine tables of ten (one table's predictions may all lean one way).
+It reaches as far as the least and the largest associations that the noise of the run's own sketches leaves open, and
+beyond them as far as predictions may be off otherwise (`SPREADS`); `experiments/quality` says how often it held.
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ from fedsyn.table.schema import CategoricalColumn, Schema
 Floats = npt.NDArray[np.float64]
 
 #: Standard deviations of log(predicted / true), beyond the noise of sketches: of the workload's error, and of one
-#: marginal's. `experiments/quality` chooses them. The first is the smallest that held 88% of the runs over all its
-#: tables, each judged by what the others chose, since either side alone has few families of tables that are far off;
-#: the second holds nine marginals of ten on the tuning side.
-SPREADS = {"all": 0.12, "one": 0.20}
+#: marginal's. Each is the smallest that holds nine of ten on the tuning side of `experiments/quality`.
+SPREADS = {"all": 0.13, "one": 0.20}
 #: From the firmest to none.
 SOURCES: tuple[Source, ...] = ("measured", "sketched", "inferred", "unknown")
 LEVEL = 0.9
@@ -64,6 +62,8 @@ SCENARIOS = {
     "twice the epsilon": Scenario(noise=0.5),
     "every association that was seen": Scenario(all_seen=True),
 }
+#: The least and the largest associations that sketches leave open, all of them together.
+WORLDS = (Scenario(world=0), Scenario(world=1))
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,8 @@ def predict_quality(
     places = list(dict.fromkeys([*ones, *pairs, *cliques]))
     # Errors of the run as it was, and as it might have been.
     predictor = Predictor(model, evidence, sketch_errors, places, shrunk)
-    predicted, *might = predictor.errors(Scenario(), *SCENARIOS.values())
+    predicted, *others_predicted = predictor.errors(Scenario(), *WORLDS, *SCENARIOS.values())
+    worlds, might = others_predicted[: len(WORLDS)], others_predicted[len(WORLDS) :]
     at = {clique: place for place, clique in enumerate(places)}
 
     def errors_of(some: Sequence[Clique]) -> tuple[PredictedError, ...]:
@@ -317,7 +318,7 @@ def predict_quality(
     moments = {} if schema is None else seen_moments(predictor.effects, schema)
     others = {name: float(share @ one.errors[index]) for name, one in zip(SCENARIOS, might, strict=True)}
     return PredictedQuality(
-        _whole(index, share, predicted, predictor),
+        _whole(index, share, predicted, worlds, predictor),
         errors_of(ones),
         errors_of(pairs),
         errors_of(cliques[:_MOST]),
@@ -352,20 +353,23 @@ def _other(schema: Schema, masses: Mapping[str, Floats]) -> tuple[dict[str, floa
     return nonzero, tuple(name for name in nonzero if columns[name].lists_numbers)
 
 
-def _whole(index: Sequence[int], share: Floats, predicted: Predicted, predictor: Predictor) -> PredictedError:
+def _whole(
+    index: Sequence[int], share: Floats, predicted: Predicted, worlds: Sequence[Predicted], predictor: Predictor
+) -> PredictedError:
     """Returns the mean error over the workload.
 
-    Noise of one sketch moves all cliques that hold it together.
+    Noise of one sketch moves all cliques that hold it together, that of all sketches moves all cliques.
     """
-    value = float(share @ predicted.errors[index])
+    value, *ends = (float(share @ one.errors[index]) for one in (predicted, *worlds))
     moved: dict[Clique, float] = {}
     for weight, place in zip(share, index, strict=True):
         for part, slope in predicted.slopes[place].items():
             moved[part] = moved.get(part, 0.0) + float(weight) * slope
-    variance = math.fsum((gain * predictor.effects[part].spread) ** 2 for part, gain in moved.items())
-    noise = math.sqrt(variance + predictor.effects.together(moved)) / max(value, 1e-300)
+    noise = math.sqrt(math.fsum((gain * predictor.effects[part].spread) ** 2 for part, gain in moved.items()))
+    apart = QUANTILE * math.hypot(SPREADS["all"], noise / max(value, 1e-300))
+    together = (math.log(max(a, 1e-300) / max(b, 1e-300)) for a, b in ((value, ends[0]), (ends[1], value)))
     source = max((predicted.sources[i] for i in index), key=SOURCES.index)
-    error = _between((), value, [math.hypot(QUANTILE * SPREADS["all"], QUANTILE * noise)] * 2, source)
+    error = _between((), value, [math.hypot(apart, max(0.0, log)) for log in together], source)
     unknown = np.array([predicted.sources[place] == "unknown" for place in index])
     if not unknown.any():
         return error
@@ -476,20 +480,21 @@ class Predictor:
                 if rows not in expected:
                     expected[rows] = _Expected.of(marginal * self.model.total * rows)
                 one.add(place, expected[rows], sources[place] == "unknown")
-        return [Predicted(*self._spread(f.errors, f.slopes), f.floors, f.slopes, bounds, sources) for f in foreseen]
+        return [Predicted(*self._spread(f), f.floors, f.slopes, bounds, sources) for f in foreseen]
 
-    def _spread(self, errors: Floats, slopes: Sequence[Mapping[Clique, float]]) -> tuple[Floats, Floats, Floats]:
+    def _spread(self, foreseen: _Foreseen) -> tuple[Floats, Floats, Floats]:
         """Returns means, 5% and 95% points of errors.
 
         They are taken over the beliefs about R^2.
 
         A squared error is linear in the R^2: certain + Y, and Y is taken for a Gamma variable of its mean and variance.
         """
+        errors = foreseen.errors
         means, squares = np.zeros((2, len(errors)))
-        for place, clique_slopes in enumerate(slopes):
-            parts = [(2.0 * errors[place] * slope, self.effects[s]) for s, slope in clique_slopes.items()]
-            means[place] = math.fsum(gain * effect.squared for gain, effect in parts)
-            squares[place] = math.fsum((gain * effect.spread) ** 2 for gain, effect in parts)
+        for place, clique_slopes in enumerate(foreseen.slopes):
+            parts = [(2.0 * errors[place] * slope, s) for s, slope in clique_slopes.items()]
+            means[place] = math.fsum(gain * foreseen.squared[s] for gain, s in parts)
+            squares[place] = math.fsum((gain * self.effects[s].spread) ** 2 for gain, s in parts)
         known = (means <= 0) | (squares <= 0)
         shape = np.where(known, 1.0, means**2 / np.where(known, 1.0, squares))
         certain = np.maximum(errors**2 - means, 0.0)
@@ -572,6 +577,7 @@ class _Foreseen:
     def __init__(self, predictor: Predictor, scenario: Scenario) -> None:
         self.predictor, self.scenario, effects = predictor, scenario, predictor.effects
         self.parts = {s: effects[s].left(scenario) for q in predictor.cliques for s in subsets(q)}
+        self.squared = {s: effects.squared(s, scenario.world) for s in self.parts}
         self.errors, self.floors = np.empty((2, len(predictor.cliques)))
         self.slopes = list[dict[Clique, float]]()
 
@@ -584,7 +590,7 @@ class _Foreseen:
         # What remains of the rows' variance and of R^2, summed over the clique's effects.
         inside = list(subsets(clique))
         rows = sum(parts[s].rows * effects.dimensions(s) for s in inside) / effects.cells(clique)
-        relative = sum(parts[s].relative * effects[s].squared for s in inside)
+        relative = sum(parts[s].relative * self.squared[s] for s in inside)
         # Each cell's error is the root of its variance, at most twice its count.
         off = rows * expected.scatter
         off += _MAD**2 * relative * expected.squared

@@ -342,7 +342,8 @@ def _of_the_whole(
     strongest = [
         pair.second if pair.first == label else pair.first for pair in links if label in (pair.first, pair.second)
     ]
-    found["regressions"] = compared_regressions(named, tables[0], tables[1], label, strongest)
+    notations = {name: reading.notation for name, reading in readings.columns.items()}
+    found["regressions"] = compared_regressions(named, tables[0], tables[1], label, strongest, notations)
     # Rows that a lost column made equal repeat no row.
     kept = [column.name for column in columns if column.judged().state != "lost"] or [one.name for one in columns]
     return {**found, "repeats": repeats(tables[0][kept], tables[1][kept], rng)}

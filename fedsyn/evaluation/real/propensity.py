@@ -9,8 +9,10 @@ of the same population.
 
 The classifier is a tree, as of synthpop's `utility.gen(method = "cart")`: a logistic regression has a closed form
 for what chance does, (k - 1)(1 - c)^2 c / N, but with main effects alone it does not see a link that is gone, and with
-those of all pairs k grows with the square of the columns. So chance is measured, as there, by permuted marks. All
-scores are of the rows that the tree was grown on.
+those of all pairs k grows with the square of the columns. So chance is measured, as there, by permuted marks. Of N rows
+it is in proportion to 1 / N as long as a leaf has the same share of them: the sum of marks in a leaf is off by the root
+of its rows, and which splits look best depends on the codes. So trees of a part of the rows tell it, too. All scores
+are of the rows that the tree was grown on.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ FEWEST_ROWS = 50
 _LEAF = 0.01
 #: Trees of permuted marks; the mean of five knows chance's pMSE to a twentieth or so.
 _PERMUTED = 5
+#: Rows of both tables that such a tree is grown on at most: a leaf of theirs has 40.
+_PERMUTED_ROWS = 4_000
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,19 @@ def propensity(real: Codes, synthetic: Codes, rng: np.random.Generator) -> Prope
         return f"needs {FEWEST_ROWS} rows of each table"
     X = np.concatenate([sample_rows(codes, rows, rng) for codes in (real, synthetic)]).astype(np.float32)
     marks = np.repeat([0.0, 1.0], rows)
-    pmse, chance = _pmse(X, marks), np.mean([_pmse(X, rng.permutation(marks)) for _ in range(_PERMUTED)])
+    pmse, chance = _pmse(X, marks), float(np.mean([_chance(X, rng) for _ in range(_PERMUTED)]))
     first, right = np.tile(rng.permutation(rows) < rows // 2, 2), 0.0  # half of each table
     for half in (first, ~first):
         score = _tree(int(half.sum())).fit(X[half], marks[half]).predict(X[~half])
         # A score of a half is right half of the time.
         right += float(np.where(score == 0.5, 0.5, (score > 0.5) == (marks[~half] == 1.0)).sum())
-    return Propensity(pmse, float(pmse / chance) if chance else 1.0, right / (2 * rows), 2 * rows)
+    return Propensity(pmse, pmse / chance if chance else 1.0, right / (2 * rows), 2 * rows)
+
+
+def _chance(X: npt.NDArray[np.float32], rng: np.random.Generator) -> float:
+    """Returns the pMSE of marks without a meaning, by a tree of some rows."""
+    some = X[rng.permutation(len(X))[:_PERMUTED_ROWS]]
+    return _pmse(some, rng.permutation(np.arange(len(some)) % 2.0)) * len(some) / len(X)
 
 
 def _tree(rows: int) -> Any:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtri
 
 from fedsyn.errors import ConfigError, DataError, InputError
@@ -178,7 +179,12 @@ class RegressionScore:
 
 
 def regressions(
-    named: Sequence[str], real: pd.DataFrame, synthetic: pd.DataFrame, label: str | None, strongest: Sequence[str]
+    named: Sequence[str],
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    label: str | None,
+    strongest: Sequence[str],
+    notations: Mapping[str, Notation],
 ) -> tuple[RegressionScore, ...] | str:
     """Estimates regressions in both tables.
 
@@ -190,69 +196,88 @@ def regressions(
         real, synthetic: tables as they are written. Rows with a missing value are left out.
         label: column to predict.
         strongest: columns that are linked to it, the strongest first.
+        notations: of the columns.
 
     Raises:
         ConfigError: a formula cannot be read, names an unknown column, or needs a package that is missing.
         DataError: the real rows have no such estimates.
     """
+    tables = _Tables(real, synthetic, notations)
     if named:
-        return tuple(_score(formula, *_read(formula, real, synthetic), named=True) for formula in named)
+        return tuple(_score(formula, _alone(formula, tables), tables, named=True) for formula in named)
     if label is None:
         return "needs a label, or a regression that you name: OUTCOME ~ COLUMN + COLUMN"
-    chosen, why = list[str](), f"no column is linked to {label}"
+    chosen, why, best = list[str](), f"no column is linked to {label}", None
     for name in strongest[:_TRIED]:
         try:
-            formula = _default(label, real, [*chosen, name])
-            score = _score(formula, *_read(formula, real, synthetic), named=False)
+            formula = _default(label, tables, [*chosen, name])
+            best = formula, _alone(formula, tables)
         except InputError as error:  # such as of a column that says the same as one before it
             why = str(error)
             continue
         chosen.append(name)
         if len(chosen) == STRONGEST:
             break
-    return (score,) if chosen else why
+    return why if best is None else (_score(*best, tables, named=False),)
 
 
-def _score(formula: str, real: pd.DataFrame, synthetic: pd.DataFrame, named: bool) -> RegressionScore:
+class _Tables:
+    """Real and synthetic rows, whose columns are read when a formula names them, once.
+
+    A column has numbers or words, as in real rows.
+    """
+
+    def __init__(self, real: pd.DataFrame, synthetic: pd.DataFrame, notations: Mapping[str, Notation]) -> None:
+        self.raw, self.notations = (real, synthetic), notations
+        self._read: dict[str, list[npt.NDArray[Any]]] = {}
+
+    def of(self, formula: str) -> list[pd.DataFrame]:
+        """Returns both tables with the formula's columns read."""
+        names = columns_in(formula, list(self.raw[0].columns))[0]
+        for name in names:
+            if name not in self._read:
+                self._read[name] = self._column(name)
+        return [table.assign(**{n: self._read[n][at] for n in names}) for at, table in enumerate(self.raw)]
+
+    def _column(self, name: str) -> list[npt.NDArray[Any]]:
+        notation = self.notations[name]
+        tables = [notation.cells(table[name]) for table in self.raw]
+        words = {word for word, rows in tables[0].counts.items() if rows}
+        numbers = isinstance(notation.column, BinnedColumn) or all(map(_NUMBER.fullmatch, words))
+        if not numbers:
+            return [np.array([*cells.words, None], object)[cells.at] for cells in tables]
+        # Dates are days since the first real one: microseconds since 1970 would all but repeat the intercept.
+        plain = not isinstance(notation.column, BinnedColumn) or notation.column.scale[0] == NUMBERS
+        start = 0.0 if plain else float(tables[0].known.min(initial=np.inf))
+        values = []
+        for cells in tables:
+            known = [float(word) if _NUMBER.fullmatch(word) else np.nan for word in cells.words]
+            found = np.where(np.isnan(cells.numbers), np.array([*known, np.nan])[cells.at], cells.numbers)
+            values.append(found if plain else (found - start) / _DAY)
+        return values
+
+
+def _alone(formula: str, tables: _Tables) -> Question:
+    """Returns the estimand of a formula in the real rows, which have it."""
     if "~" not in formula:
         raise ConfigError(f"regression '{formula}' has no outcome; write it as OUTCOME ~ COLUMN + COLUMN")
+    real, _ = tables.of(formula)
     try:
         alone = question_of(formula, SyntheticTables([real]))
         alone.estimates([real])
     except DataError as error:
         raise DataError(f"regression '{formula}' of the real rows: {str(error).split(' of 1: ')[-1]}") from None
+    return alone
+
+
+def _score(formula: str, alone: Question, tables: _Tables, named: bool) -> RegressionScore:
     coefficients: tuple[Coefficient, ...] = ()
-    failed = ""
+    failed, both = "", tables.of(formula)
     try:
-        both = question_of(formula, SyntheticTables([real, synthetic]), alone.estimator)
-        coefficients = _coefficients(both, real, synthetic)
+        coefficients = _coefficients(question_of(formula, SyntheticTables(both), alone.estimator), *both)
     except InputError as error:  # the real rows alone had none
         failed = str(error).split(" of 2: ")[-1]
     return RegressionScore(formula, alone.about, named, coefficients, failed)
-
-
-def _read(formula: str, real: pd.DataFrame, synthetic: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Returns a formula's columns in both tables, as in real rows.
-
-    A column has numbers or words.
-    """
-    typed: tuple[dict[str, Any], dict[str, Any]] = {}, {}
-    for name in columns_in(formula, list(real.columns))[0]:
-        notation = Notation.of(real[name])
-        tables = [notation.cells(table[name]) for table in (real, synthetic)]
-        words = {word for word, rows in tables[0].counts.items() if rows}
-        numbers = isinstance(notation.column, BinnedColumn) or all(map(_NUMBER.fullmatch, words))
-        # Dates are days since the first real one: microseconds since 1970 would all but repeat the intercept.
-        plain = not isinstance(notation.column, BinnedColumn) or notation.column.scale[0] == NUMBERS
-        start = 0.0 if plain else float(tables[0].known.min(initial=np.inf))
-        for values, cells in zip(typed, tables, strict=True):
-            if numbers:
-                known = [float(word) if _NUMBER.fullmatch(word) else np.nan for word in cells.words]
-                found = np.where(np.isnan(cells.numbers), np.array([*known, np.nan])[cells.at], cells.numbers)
-                values[name] = found if plain else (found - start) / _DAY
-            else:
-                values[name] = np.array([*cells.words, None], object)[cells.at]
-    return real.assign(**typed[0]), synthetic.assign(**typed[1])
 
 
 def _coefficients(question: Question, real: pd.DataFrame, synthetic: pd.DataFrame) -> tuple[Coefficient, ...]:
@@ -276,7 +301,7 @@ def _coefficients(question: Question, real: pd.DataFrame, synthetic: pd.DataFram
     )
 
 
-def _default(label: str, real: pd.DataFrame, others: Sequence[str]) -> str:
+def _default(label: str, tables: _Tables, others: Sequence[str]) -> str:
     """Returns the regression of a label on other columns.
 
     A label of several words is its most frequent word, and the rest.
@@ -284,7 +309,7 @@ def _default(label: str, real: pd.DataFrame, others: Sequence[str]) -> str:
     import pandas as pd
 
     outcome = _quoted(label)
-    values = _read(outcome, real, real)[0][label]
+    values = tables.of(outcome)[0][label]
     if not pd.api.types.is_numeric_dtype(values) and values.nunique() > 2:
         outcome = f"({outcome} == {str(values.mode()[0])!r})"
     return f"{outcome} ~ {' + '.join(map(_quoted, others))}"

@@ -11,12 +11,17 @@ import pytest
 from scipy.stats import norm
 
 from fedsyn.errors import ConfigError, DataError
+from fedsyn.evaluation.real.reading import Notation
 from fedsyn.evaluation.real.regressions import Coefficient, RegressionScore, regressions
 from support.wrong_tables import POPULATIONS, right_tables, wrong_tables
 
 
+def notations(real: pd.DataFrame) -> dict[str, Notation]:
+    return {name: Notation.of(real[name]) for name in real}
+
+
 def regression(formula: str, real: pd.DataFrame, synthetic: pd.DataFrame) -> RegressionScore:
-    found = regressions([formula], real, synthetic, None, ())
+    found = regressions([formula], real, synthetic, None, (), notations(real))
     assert not isinstance(found, str) and found[0].named
     return found[0]
 
@@ -158,24 +163,24 @@ def test_without_a_name_the_label_is_regressed_on_its_strongest_links() -> None:
     frame["left"] = np.where(frame["x y"] + rng.normal(size=rows) > 0, "yes", "no")
     frame["cost"] = frame["x y"] + rng.normal(size=rows)
     frame["ward"] = np.where(frame["x y"] + rng.normal(size=rows) > 0, "it's", rng.choice(["b", "c"], rows))
-    order = ["x y", "same", "text", "z", "day", "cost"]
+    order, read = ["x y", "same", "text", "z", "day", "cost"], notations(frame)
     # A column that says the same as one before it is left out, and so is one of too many words.
     for label, formula in (
         ("left", "left ~ `x y` + z + day"),
         ("cost", "cost ~ `x y` + z + day"),
         ("ward", """(ward == "it's") ~ `x y` + z + day"""),
     ):
-        found = regressions((), frame, frame, label, order)
+        found = regressions((), frame, frame, label, order, read)
         assert not isinstance(found, str)
         assert [one.formula for one in found] == [formula] and not found[0].named
         assert {one.name for one in found[0].coefficients} == {"x y", "z", "day"}
         assert found[0].judged().state == "kept"  # type: ignore[union-attr]
     assert (
-        regressions((), frame, frame, None, order)
+        regressions((), frame, frame, None, order, read)
         == "needs a label, or a regression that you name: OUTCOME ~ COLUMN + COLUMN"
     )
-    assert regressions((), frame, frame, "left", []) == "no column is linked to left"
-    assert str(regressions((), frame, frame, "left", ["text"])).startswith("'text' has 600 values")
+    assert regressions((), frame, frame, "left", [], read) == "no column is linked to left"
+    assert str(regressions((), frame, frame, "left", ["text"], read)).startswith("'text' has 600 values")
 
 
 def test_dates_are_days() -> None:
