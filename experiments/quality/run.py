@@ -197,8 +197,8 @@ def choice(sides: dict[str, list[Outcome]]) -> Iterator[str]:
     for side, found in told.items():
         widths = [one.whole.high / one.whole.low for one in found]
         widest = max((one.whole.high / one.whole.low for one in found if one.rows >= 2000), default=1.0)
-        held = f"{held_with(found, spread):.0%} | {np.median(widths):.2f} | {widest:.2f} | {held_of_one(found, of_one):.0%}"
-        yield f"| {side} | {len(found)} | {held} |"
+        held = f"{held_with(found, spread):.0%} | {np.median(widths):.2f} | {widest:.2f}"
+        yield f"| {side} | {len(found)} | {held} | {held_of_one(found, of_one):.0%} |"
 
 
 def line(name: str, some: list[Outcome]) -> str:

@@ -116,17 +116,19 @@ def correlations(columns: Sequence[Floats]) -> tuple[Floats, Floats]:
     the influence of single rows, so few rows far off make them wide: of z-scores a and b that of
     ab - r (a^2 + b^2) / 2 (Devlin, Gnanadesikan and Kettenring 1975). Of normal values that is (1 - r^2) / sqrt(n).
     """
-    values = np.stack(columns, axis=1)
-    known = np.isfinite(values)
-    rows = known.T.astype(np.float64) @ known
+    z = np.stack(columns, axis=1)  # in place: there are many rows
+    known = np.isfinite(z)
+    present, held = known.astype(np.float64), known.sum(axis=0)
+    rows = present.T @ present
     with np.errstate(divide="ignore", invalid="ignore"):  # of a constant column there is none
-        z = np.where(known, values - np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0), 0.0)
-        z = np.where(known, z / np.sqrt((z**2).sum(axis=0) / known.sum(axis=0)), 0.0)
-        squares = (z**2).T @ known
+        z -= np.where(known, z, 0.0).sum(axis=0) / held
+        z[~known] = 0.0
+        z /= np.sqrt((z**2).sum(axis=0) / held)
+        squares = (z**2).T @ present
         r = z.T @ z / np.sqrt(squares * squares.T)
         step = -(-len(z) // _INFLUENTIAL)
         some = z[::step]
-        second, third, fourth = (some**2).T @ some**2, (some**3).T @ some, (some**4).T @ known[::step]
+        second, third, fourth = (some**2).T @ some**2, (some**3).T @ some, (some**4).T @ present[::step]
         influence = second - r * (third + third.T) + 0.25 * r**2 * (fourth + fourth.T + 2.0 * second)
         return np.asarray(r), np.sqrt(np.maximum(influence, 0.0) * len(z) / len(some)) / rows
 

@@ -286,6 +286,21 @@ class Verdict:
         return " ".join(self.sentences()).removesuffix(".")
 
 
+def foremost(pairs: Sequence[tuple[str, ...]], associations: Sequence[float], label: str | None) -> list[int]:
+    """Returns which links matter most.
+
+    They are the strongest, and the label's that are half as strong as its strongest: to lose such a link is to lose
+    as much as is called lost of the strongest.
+
+    >>> foremost([("a", "b"), ("a", "y"), ("b", "y"), ("c", "y")], [0.9, 0.2, 0.6, 0.4], "y")
+    [0, 2, 3]
+    """
+    strongest = max(range(len(pairs)), key=associations.__getitem__, default=None)
+    of_label = [at for at, pair in enumerate(pairs) if label in pair]
+    least = (1.0 - LOST["link"]) * max((associations[at] for at in of_label), default=0.0)
+    return [at for at in range(len(pairs)) if at == strongest or (at in of_label and associations[at] >= least)]
+
+
 def worst(some: Sequence[Judged], foremost: Sequence[Judged] = ()) -> Judged | None:
     """Returns what lost most, a lost foremost one before all others.
 

@@ -361,7 +361,7 @@ class Effects:
         return min(1.0, next(sums) / next(sums))
 
     def squared(self, part: Clique, world: int | None) -> float:
-        """Returns R^2 of an effect, in one of the worlds that looks leave open.
+        """Returns R^2 of an effect in a world that looks leave open.
 
         Of three columns and more nothing is known where no sketch saw any. They are taken for none, and in the largest
         world for as much as a pair has at most: what more columns have beyond their pairs is seldom more.
@@ -383,7 +383,8 @@ class Effects:
     def visible(self, name: str, groups: npt.NDArray[np.integer]) -> float:
         """Returns one attribute's share of an association that groups show.
 
-        It is that of normal scores where values have an order, or released scores gave them one, else `visible_anywhere`.
+        It is that of normal scores where values have an order, or released scores gave them one. Elsewhere it is
+        `visible_anywhere`.
         """
         key = name, groups.tobytes()
         if key not in self._shares:
@@ -504,7 +505,7 @@ def believed(alone: Floats, last: Floats, spread: Floats, left: float = 1.0) -> 
 
 
 def _cut_at_zero(mean: float, spread: float) -> Floats:
-    """Returns 5% and 95% points of a normal variable that is above 0.
+    """Returns 5% and 95% points of a normal variable above 0.
 
     >>> _cut_at_zero(0.0, 1.0).round(3).tolist(), _cut_at_zero(10.0, 1.0).round(3).tolist()
     ([0.063, 1.96], [8.355, 11.645])

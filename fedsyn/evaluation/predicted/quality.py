@@ -27,7 +27,7 @@ from fedsyn.evaluation.predicted.links import SeenLinks, seen_links
 from fedsyn.evaluation.predicted.moments import MOMENT_DOUBT, QUANTILE, SeenMoments, seen_moments
 from fedsyn.evaluation.predicted.unlisted import UnlistedShare, clauses, unlisted_shares
 from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, percent, sentence, short
-from fedsyn.evaluation.verdict import LOST, Judged, Verdict, folded, judged
+from fedsyn.evaluation.verdict import LOST, Judged, Verdict, folded, foremost, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.notebook import Bar, View
 from fedsyn.output import first_of
@@ -99,6 +99,7 @@ class PredictedQuality(Evaluation):
         numbers: those of them whose categories are mostly numbers.
         unlisted: of each column with `unlisted: true`, the share of the rows whose value its schema does not list.
         why: why nothing is said; everything else is empty then.
+        label: the column to predict, whose links matter most; None: the schema names none.
     """
 
     FILE = PREDICTED_FILE
@@ -116,6 +117,7 @@ class PredictedQuality(Evaluation):
     numbers: tuple[str, ...] = ()
     unlisted: tuple[UnlistedShare, ...] = ()
     why: str = ""
+    label: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns JSON values."""
@@ -178,10 +180,11 @@ class PredictedQuality(Evaluation):
     def verdict(self) -> Verdict:
         """Returns what the table is fit for, by released values."""
         links = self.seen.links
+        names = [link.columns for link in links]
         return Verdict(
             columns=self.judged_columns(),
             links=[link.judged() for link in links],
-            foremost=[link.judged() for link in sorted(links, key=lambda link: -link.seen)[:1]],
+            foremost=[links[at].judged() for at in foremost(names, [link.seen for link in links], self.label)],
             doubt=True,
             hidden=self.seen.hidden,
             unseen=self.seen.hiding(),
@@ -302,8 +305,7 @@ def predict_quality(
     places = list(dict.fromkeys([*ones, *pairs, *cliques]))
     # Errors of the run as it was, and as it might have been.
     predictor = Predictor(model, evidence, sketch_errors, places, shrunk)
-    predicted, *others_predicted = predictor.errors(Scenario(), *WORLDS, *SCENARIOS.values())
-    worlds, might = others_predicted[: len(WORLDS)], others_predicted[len(WORLDS) :]
+    predicted, least, most, *might = predictor.errors(Scenario(), *WORLDS, *SCENARIOS.values())
     at = {clique: place for place, clique in enumerate(places)}
 
     def errors_of(some: Sequence[Clique]) -> tuple[PredictedError, ...]:
@@ -318,7 +320,7 @@ def predict_quality(
     moments = {} if schema is None else seen_moments(predictor.effects, schema)
     others = {name: float(share @ one.errors[index]) for name, one in zip(SCENARIOS, might, strict=True)}
     return PredictedQuality(
-        _whole(index, share, predicted, worlds, predictor),
+        _whole(index, share, predicted, (least, most), predictor),
         errors_of(ones),
         errors_of(pairs),
         errors_of(cliques[:_MOST]),
@@ -328,6 +330,7 @@ def predict_quality(
         moments,
         *(({}, ()) if schema is None else _other(schema, predictor.effects.masses)),
         unlisted,
+        label=None if schema is None else schema.label,
     )
 
 

@@ -33,7 +33,7 @@ from fedsyn.evaluation.real.regressions import regressions as compared_regressio
 from fedsyn.evaluation.real.repeats import Repeats, repeats
 from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence, short
 from fedsyn.evaluation.scores import Codes, Floats, closeness, correlations, link
-from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Correlation, Judged, Verdict, judged_link
+from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Correlation, Judged, Verdict, foremost, judged_link
 from fedsyn.lazy import pd
 from fedsyn.notebook import Bar, View
 from fedsyn.output import first_of
@@ -160,7 +160,7 @@ class TableComparison(Evaluation):
     def verdict(self) -> Verdict:
         """Returns what the table is fit for."""
         links = [pair for pair in self.pairs if pair.linked]
-        unseen = ""
+        names, unseen = [(pair.first, pair.second) for pair in links], ""
         if not links:
             unseen = f"no link of two columns is beyond chance in {self.real_rows:,} real rows, so none was judged"
         elif any(rule.startswith("Pairs are") for rule in self.rules):
@@ -173,7 +173,7 @@ class TableComparison(Evaluation):
         return Verdict(
             columns=[column.judged() for column in self.columns],
             links=[pair.judged() for pair in links],
-            foremost=[pair.judged() for pair in foremost(links, self.label)],
+            foremost=[links[at].judged() for at in foremost(names, [one.association for one in links], self.label)],
             questions=[found for one in self.regressions or () if one.named and (found := one.judged())],
             rows=[self.repeats.judged()],
             unseen=unseen,
@@ -231,18 +231,6 @@ class TableComparison(Evaluation):
         Raises ValueError if it is of a version that judged otherwise.
         """
         return replace(cls.from_dict(document["quality"]), scales=document["scales"])
-
-
-def foremost(links: Sequence[PairScore], label: str | None) -> list[PairScore]:
-    """Returns the links that matter most.
-
-    They are the strongest, and the label's that are half as strong as its strongest: to lose such a link is to lose
-    as much as is called lost of the strongest.
-    """
-    strongest = max(links, key=lambda pair: pair.association, default=None)
-    of_label = [pair for pair in links if label in (pair.first, pair.second)]
-    least = (1.0 - LOST["link"]) * max((pair.association for pair in of_label), default=0.0)
-    return [pair for pair in links if pair is strongest or (pair in of_label and pair.association >= least)]
 
 
 def compare_tables(

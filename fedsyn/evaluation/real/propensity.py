@@ -98,7 +98,7 @@ def propensity(real: Codes, synthetic: Codes, rng: np.random.Generator) -> Prope
 
 
 def _chance(X: npt.NDArray[np.float32], rng: np.random.Generator) -> float:
-    """Returns the pMSE of marks without a meaning, by a tree of some rows."""
+    """Returns the pMSE of permuted marks, by a tree of some rows."""
     some = X[rng.permutation(len(X))[:_PERMUTED_ROWS]]
     return _pmse(some, rng.permutation(np.arange(len(some)) % 2.0)) * len(some) / len(X)
 

@@ -19,8 +19,15 @@ from experiments.held_out.held_tables import row_counts
 from experiments.quality.run import outcome
 from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
-from fedsyn.evaluation.predicted.effects import Effects, Scenario, believed, part_of, visible
-from fedsyn.evaluation.predicted.links import SeenLink, seen_links
+from fedsyn.evaluation.predicted.effects import (
+    Effects,
+    Scenario,
+    believed,
+    part_of,
+    visible,
+    visible_anywhere,
+)
+from fedsyn.evaluation.predicted.links import SeenLink, SeenLinks, seen_links
 from fedsyn.evaluation.predicted.looks import Scores
 from fedsyn.evaluation.predicted.moments import seen_moments
 from fedsyn.evaluation.predicted.quality import Predictor, deviation, kept_noise
@@ -317,13 +324,15 @@ def test_parts_of_a_measurement_are_its_sums() -> None:
 
 
 def test_intervals_hold_the_truth_on_tables_that_are_hard_to_predict() -> None:
-    """Five runs on the tuning side, all held; of half the width survey_2 (1.16 of it) and xor_1 (1.14) are not.
+    """Six runs on the tuning side, all held; of half the width survey_2 (1.19 of it) and xor_1 (1.14) are not.
 
-    few_1 is not held at all (0.68 and 0.75 of it): one of the 12% of all runs that are not. Of their 320 marginals 95%
-    are held, 87% by intervals of half the width, 99% by those of twice.
+    few_1 is three quarters of the truth, and its interval knows that its sketches show nothing. An upper end of twice
+    the lower one is what independent columns cost: their sketches cannot tell them from weak links.
+    Of their 384 marginals 89% are held, 70% by intervals of half the width, more than 99% by those of twice.
     """
     held, marginals = [], list[bool]()
     for table, epsilon in (
+        ("few_1", 1.0),
         ("survey_2", 3.0),
         ("labs_1", 1.0),
         ("xor_1", 3.0),
@@ -333,8 +342,33 @@ def test_intervals_hold_the_truth_on_tables_that_are_hard_to_predict() -> None:
         one = outcome(table, row_counts(table)[-1], epsilon, 1)
         held.append(one.is_inside)
         marginals += [inside for _, inside, _ in one.pieces]
-        assert one.rows < 2000 or one.whole.high <= 1.7 * one.whole.low
-    assert all(held) and 0.9 < np.mean(marginals) < 0.975
+        assert one.rows < 2000 or one.whole.high <= 2.1 * one.whole.low
+    assert all(held) and 0.85 < np.mean(marginals) < 0.95
+
+
+def test_groups_show_as_much_of_independent_relative_errors_as_is_said() -> None:
+    rng = np.random.default_rng(4)
+    mass, groups = np.array([0.4, 0.2, 0.2, 0.1, 0.07, 0.03]), np.array([0, 1, 2, 1, 2, 0])
+    errors = rng.normal(size=(20_000, 6))
+    errors -= (errors @ mass)[:, None]
+    joined, masses = np.eye(3)[groups], np.bincount(groups, mass)
+    between = (((errors * mass) @ joined) ** 2 / masses).sum(axis=1).mean()
+    assert visible_anywhere(mass, groups) == pytest.approx(between / (mass * errors**2).sum(axis=1).mean(), rel=0.02)
+    assert visible_anywhere(mass, np.arange(6)) == pytest.approx(1.0)
+
+
+def test_what_no_sketch_saw_of_three_columns_is_open_at_the_upper_end_alone() -> None:
+    rng = np.random.default_rng(3)
+    codes = rows_of(rng, 4000, 0.35)
+    model = estimate(DOMAIN, (measured := noisy(rng, codes, ONES, 4.0)), total=4000.0)
+    looks = [SketchError(pair, 4e4, 1e4, 1e3, 16.0) for pair in combinations(DOMAIN, 2)]
+    triple = tuple(DOMAIN)[:3]
+    effects = Effects(model, Evidence(tuple(measured), 4000.0), looks, [triple])
+    pair, high = triple[:2], effects.squared(triple, 1)
+    assert effects.squared(triple, None) == effects.squared(triple, 0) == 0.0
+    assert effects.squared(pair, 0) < effects.squared(pair, None) < effects.squared(pair, 1) <= high
+    triples = [*looks, SketchError(triple, 0.0, 1e4, 1e3, 64.0)]
+    assert Effects(model, Evidence(tuple(measured), 4000.0), triples, [triple]).squared(triple, 1) < high
 
 
 def test_what_a_model_explains_of_others_is_not_believed_to_be_missing() -> None:
@@ -497,6 +531,14 @@ def test_of_a_strong_link_what_lies_inside_groups_is_not_kept(scatter: float, si
         off.append((found.kept - true.kept, found.seen - true.real))
         assert found.judged().state == judged_link("", 1.0, 1.0, true.kept).state == state
     assert np.abs(np.mean(off, axis=0)).max() < 0.05
+
+
+def test_the_label_s_link_is_foremost_though_another_one_is_stronger() -> None:
+    strong, own = SeenLink(("a", "b"), 0.8, 0.8, 0.95, 0.01), SeenLink(("b", "y"), 0.3, 0.05, 0.1, 0.02)
+    said = PredictedQuality(seen=SeenLinks((strong, own), pairs=3, looked=3), label="y", why="nothing else is known")
+    assert [one.name for one in said.verdict().foremost] == ["a × b", "b × y"]
+    assert PredictedQuality.from_dict(said.to_dict()).label == "y"
+    assert [one.name for one in replace(said, label=None).verdict().foremost] == ["a × b"]
 
 
 def test_a_link_in_doubt_is_neither_kept_nor_lost() -> None:
