@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.tree import DecisionTreeRegressor
 
 from fedsyn.evaluation.real.comparison import compare_tables
-from fedsyn.evaluation.real.propensity import MOST_ROWS, Propensity, _pmse, propensity
+from fedsyn.evaluation.real.propensity import MOST_ROWS, Propensity, _pmse, _scores, propensity
 from support.wrong_tables import POPULATIONS, right_tables, wrong_tables
 
 
@@ -42,13 +43,13 @@ def test_fresh_rows_have_a_ratio_of_one_and_wrong_tables_more(name: str) -> None
 
 def test_pmse_is_the_mean_squared_distance_from_the_share_of_synthetic_rows() -> None:
     # Two leaves, each of one table: scores 0 and 1, a half away from a half.
-    X, marks = np.r_[np.zeros(300), np.ones(300)][:, None], np.repeat([0.0, 1.0], 300)
+    X, marks = np.repeat([0, 1], 300)[:, None], np.repeat([0.0, 1.0], 300)
     assert _pmse(X, marks) == pytest.approx(0.25)
     # Three of four rows of the one leaf, one of four of the other are synthetic.
     marks = np.tile(np.r_[np.zeros(3), 1.0], 75)
     assert _pmse(X, np.r_[marks, 1.0 - marks]) == pytest.approx(0.25**2)
     # A third of the rows is synthetic, and nothing tells which.
-    assert _pmse(np.zeros((600, 1)), np.tile([0.0, 0.0, 1.0], 200)) == pytest.approx(0.0)
+    assert _pmse(np.zeros((600, 1), int), np.tile([0.0, 0.0, 1.0], 200)) == pytest.approx(0.0)
 
 
 def test_rows_of_other_values_are_told_in_every_case() -> None:
@@ -57,7 +58,7 @@ def test_rows_of_other_values_are_told_in_every_case() -> None:
     found = scored(real, real + np.array([100, 0]))
     assert found.told == 1.0 and found.pmse == pytest.approx(0.25) and found.ratio > 4
     assert found.words() == "a model tells synthetic rows from real ones in 100 of 100 cases (a guess in 50)"
-    same = np.zeros((400, 1))
+    same = np.zeros((400, 1), int)
     assert scored(same, same) == Propensity(0.0, 1.0, 0.5, 800)
     assert (
         scored(same, same).words()
@@ -68,17 +69,26 @@ def test_rows_of_other_values_are_told_in_every_case() -> None:
     assert scored(real, fresh).told == pytest.approx(0.65, abs=0.08) and scored(real, fresh).beyond_chance
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(2_000, 6), (300, 1)])
+def test_the_tree_is_that_of_scikit_learn(rows: int, columns: int) -> None:
+    rng = np.random.default_rng(rows)
+    codes = np.minimum(rng.poisson(20.0, (rows, columns)), 60).astype(np.uint8)
+    marks = rng.random(rows) + ((codes[:, 0] > 20) ^ (codes[:, -1] > 24))  # no two splits are as good
+    theirs = DecisionTreeRegressor(min_samples_leaf=max(5, rows // 100), random_state=0).fit(codes, marks)
+    ours = _scores(codes, marks, codes)
+    assert len(np.unique(ours)) > 15
+    np.testing.assert_allclose(ours, theirs.predict(codes), atol=1e-12)
+
+
 def test_chance_is_three_standard_errors_of_a_guess() -> None:
     assert Propensity(0.1, 1.0, 0.5151, 10_000).beyond_chance and not Propensity(0.1, 1.0, 0.5149, 10_000).beyond_chance
 
 
-def test_work_is_bounded_and_few_rows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_bounded_and_few_rows_are_refused() -> None:
     many = np.arange(MOST_ROWS + 5)
     assert scored(many, many[:60]).rows == 120 and scored(many, many).rows == 2 * MOST_ROWS
     table = many[:, None]
     assert propensity(table, table[:49], np.random.default_rng(0)) == "needs 50 rows of each table"
-    monkeypatch.setattr("fedsyn.evaluation.real.propensity.find_spec", lambda name: None)
-    assert "needs scikit-learn" in str(propensity(table, table, np.random.default_rng(0)))
 
 
 def test_chance_is_the_mean_of_five_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
