@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
-from fedsyn.domain import Codes
+from fedsyn.domain import Codes, Floats
 from fedsyn.lazy import pa, pc, pd, pq
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import reads_numbers
@@ -143,16 +143,32 @@ def _texts(series: pd.Series, separator: str, mark: str, alone: bool) -> pa.Arra
 
     if series.dtype.kind in "iu":
         return pc.fill_null(pc.cast(pa.array(series), pa.large_string()), cell(None))
-    index, values = pd.factorize(series)
     if series.dtype.kind == "f" and mark == ".":  # a number needs no quotes
-        texts = list(map(repr, values.tolist()))
-    elif series.dtype.kind == "f":
+        return pc.fill_null(_reprs(series.to_numpy(np.float64, na_value=np.nan)), cell(None))
+    index, values = pd.factorize(series)
+    if series.dtype.kind == "f":
         texts = [cell(repr(value).replace(".", mark)) for value in values.tolist()]
     elif mark != ".":  # numbers with exponents
         texts = [cell(value.replace(".", mark)) for value in values.tolist()]
     else:
         texts = list(map(cell, values.tolist()))
     return pa.array([*texts, cell(None)], pa.large_string()).take(pa.array(np.where(index < 0, len(texts), index)))
+
+
+def _reprs(numbers: Floats) -> pa.Array:
+    """Returns numbers as Python writes them, null for NaN.
+
+    Like Python, Arrow writes the shortest text that reads back as the number, four times as fast. It writes 2 where
+    Python writes 2.0, and has exponents elsewhere.
+    """
+    texts = pc.cast(pa.array(numbers, from_pandas=True), pa.large_string())
+    size = np.abs(numbers)
+    unlike = (numbers == np.rint(numbers)) | (size < 1e-4) | (size >= 1e10)
+    if not unlike.any():
+        return texts
+    index, values = pd.factorize(numbers[unlike])
+    reprs = pa.array(list(map(repr, values.tolist())), pa.large_string())
+    return pc.replace_with_mask(texts, pa.array(unlike), reprs.take(pa.array(index)))
 
 
 class ArrowRows:

@@ -30,7 +30,7 @@ from fedsyn.table.counting import marginals
 from fedsyn.table.data import encode_file, encoded_blocks, load_dataset, partition, read_table, write_encoded
 from fedsyn.table.data.encoded import RowFiles, RowSpool, taken
 from fedsyn.table.data.partition import draw_test_rows
-from fedsyn.table.data.writers import table_writer
+from fedsyn.table.data.writers import _lines, table_writer
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.table.schema.holdings import Holding
 
@@ -429,6 +429,13 @@ TEXTS = Schema(
 ALONE = Schema(columns={"x": NumericColumn(lower=-1, upper=1, missing=True)})
 ALONE_TEXT = Schema(columns={"x": CategoricalColumn(categories=("a", "b"), missing=True)})
 SCHEMAS = {table.name: table.schema for table in TABLES} | {"texts": TEXTS, "number": ALONE, "text": ALONE_TEXT}
+
+
+def test_every_float_is_written_as_pandas_writes_it():
+    bits = np.random.default_rng(0).integers(0, 2**64, 20_000, dtype=np.uint64).view(np.float64)
+    powers = np.outer([1.0, 1.5, -3.2], 10.0 ** np.arange(-12, 24)).ravel()
+    frame = pd.DataFrame({"x": [*bits[np.isfinite(bits)], *powers, *(np.round(powers, 3) + 0.0), np.nan, 0.0], "y": 1})
+    assert bytes(_lines(frame, ",", ())).decode() == frame.to_csv(header=False, index=False)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
