@@ -332,7 +332,7 @@ def test_the_demo_is_good_for_counts_and_pairs(tmp_path: Path) -> None:
 def test_the_demo_without_its_table_says_what_to_install(
     call: Fedsyn, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "statsmodels.datasets.randhie", None)
+    monkeypatch.setattr("fedsyn.table.data.fetch.find_spec", lambda name: None)
     monkeypatch.delenv("FEDSYN_DATA", raising=False)
     assert_one_message(call("demo", "--out", "out"), installing("demo"))
     assert not Path("out").exists()
