@@ -109,18 +109,22 @@ class Notation:
         categorical = isinstance(series.dtype, pd.CategoricalDtype)
         index, labels = (series.cat.codes, series.cat.categories) if categorical else pd.factorize(series)
         index, labels = np.asarray(index, np.int64), labels.tolist()
-        texts = [written(label).strip() for label in labels]
-        if self.is_yes:
-            texts = [("no", "yes")[code] if (code := no_or_yes(text)) is not None else text for text in texts]
-        absent = np.array([is_missing(label, MISSING_TEXT) for label in labels], bool)
-        numbers = self._numbers(labels, texts, absent)
+        numbers = self._numbers(labels)
         # What is neither missing nor a number is a word; two labels may be the same one.
-        is_word = ~absent & np.isnan(numbers)
-        words = sorted({text for text, word in zip(texts, is_word, strict=True) if word})
+        other = [at for at in np.flatnonzero(np.isnan(numbers)).tolist() if not is_missing(labels[at], MISSING_TEXT)]
+        texts = [self._word(labels[at]) for at in other]
+        words = sorted(set(texts))
         place = {word: at for at, word in enumerate(words)}
-        at = [place[text] if word else -1 for text, word in zip(texts, is_word, strict=True)]
+        at = np.full(len(labels) + 1, -1)
+        at[other] = [place[text] for text in texts]
         # A cell without a label has the index -1, and finds the last one.
-        return Cells(np.append(numbers, np.nan)[index], words, np.array([*at, -1], np.int64)[index])
+        return Cells(np.append(numbers, np.nan)[index], words, at[index])
+
+    def _word(self, label: object) -> str:
+        text = written(label).strip()
+        if self.is_yes and (code := no_or_yes(text)) is not None:
+            return ("no", "yes")[code]
+        return text
 
     def _plain_numbers(self, series: pd.Series) -> Cells | None:
         """Returns the cells of a column of numbers; None of any other."""
@@ -134,20 +138,21 @@ class Notation:
             at[numbers == float(code)] = place
         return Cells(np.where((at >= 0) | ~np.isfinite(numbers), np.nan, numbers), [*map(written, codes)], at)
 
-    def _numbers(self, labels: Sequence[object], texts: Sequence[str], absent: Flags) -> Floats:
+    def _numbers(self, labels: Sequence[object]) -> Floats:
         """Returns the numbers of different values, NaN of words."""
         column = self.column
         if not isinstance(column, BinnedColumn):
             return np.full(len(labels), np.nan)
-        codes = {written(word) for word in (*column.missing_codes, *column.censored)}
-        aside = absent | np.array([text in codes for text in texts], bool)
         if column.reads_numbers and column.scale[0] == NUMBERS:
-            cells = [None if gone else text for text, gone in zip(texts, aside, strict=True)]
-            numbers = pd.to_numeric(numbers_in(pa.array(cells, pa.string()), ()), errors="coerce").to_numpy(np.float64)
+            cells = pa.array([written(label) for label in labels], pa.string())
+            numbers = pd.to_numeric(numbers_in(cells, MISSING_TEXT), errors="coerce").to_numpy(np.float64)
         else:
-            known = [None if gone else label for label, gone in zip(labels, aside, strict=True)]
-            numbers = column.parse_all(known, MISSING_TEXT)[0] * float(column.scale[1])
-        return np.where(np.isfinite(numbers), numbers, np.nan)
+            numbers = column.parse_all(labels, MISSING_TEXT)[0] * float(column.scale[1])
+        codes = {written(word) for word in (*column.missing_codes, *column.censored)}
+        aside = [at for at, label in enumerate(labels if codes else ()) if written(label).strip() in codes]
+        numbers = np.where(np.isfinite(numbers), numbers, np.nan)
+        numbers[aside] = np.nan
+        return numbers
 
 
 @dataclass(frozen=True, eq=False)

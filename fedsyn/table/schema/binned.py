@@ -492,7 +492,7 @@ class NumericColumn(BinnedColumn):
         return float(bound)
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
-        return numbers_of(
+        return numbers_at_once(values, missing_text) or numbers_of(
             math.nan if isinstance(value, str) and value.strip() in missing_text else parse_number(value)
             for value in values
         )
@@ -545,6 +545,21 @@ def _significant(numbers: Floats, digits: int, rounded: Callable[[Floats], Float
     power = digits - 1 - np.floor(np.log10(np.where(size > 0.0, size, 1.0))).astype(np.int64)
     up, down = 10.0 ** np.maximum(power, 0), 10.0 ** np.maximum(-power, 0)  # exact, unlike 10^-n
     return np.asarray(rounded(numbers * up / down) / up * down)
+
+
+def numbers_at_once(values: Sequence[Any], missing_text: frozenset[str]) -> tuple[Floats, Flags] | None:
+    """Returns the numbers of values that are nothing else, at once.
+
+    The result has the form of `parse_all`, the numbers are those of `parse_number`. None where some value is neither a
+    number nor missing.
+    """
+    if "_" in "".join(value for value in values if isinstance(value, str)):
+        return None
+    try:
+        numbers = np.array([math.nan if value in missing_text else float(value) for value in values], np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return numbers, np.zeros(len(numbers), dtype=bool)
 
 
 def numbers_of(parsed: Iterable[float | None]) -> tuple[Floats, Flags]:

@@ -28,6 +28,7 @@ from fedsyn.table.schema.binned import (
     SPANS,
     BinnedColumn,
     as_stored,
+    numbers_at_once,
     numbers_of,
     restored_numbers,
 )
@@ -145,7 +146,8 @@ class WrittenNumber(BinnedColumn):
         return [number for word in self.missing_codes if (number := self.value_of(word, frozenset())) is not None]
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
-        numbers, bad = numbers_of(self.value_of(value, missing_text) for value in values)
+        at_once = numbers_at_once(values, missing_text) if self.reads_numbers else None
+        numbers, bad = at_once or numbers_of(self.value_of(value, missing_text) for value in values)
         plain = self.of_plain(numbers)
         assert plain is not None
         return plain, bad

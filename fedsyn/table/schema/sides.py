@@ -80,7 +80,11 @@ class SidedColumn(ColumnBase):
             (m,) numbers, NaN where there is none; (m,) codes as `codes_of`; (m,) which the kind cannot place.
         """
         words = self._side_words
-        aside = {at: words[text] for at, value in enumerate(values) if (text := written(value).strip()) in words}
+        aside = {
+            at: words[text]
+            for at, value in enumerate(values if words else ())
+            if (text := written(value).strip()) in words
+        }
         rest = [math.nan if at in aside else value for at, value in enumerate(values)] if aside else values
         numbers, bad = self.parse_all(rest, missing_text)
         codes = self.codes_of(numbers, bad)
