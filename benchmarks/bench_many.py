@@ -114,29 +114,28 @@ def slope(clients: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def compare(sizes: Sequence[int], most_by_message: int, chosen: Sequence[str]) -> None:
-    print(f"{ROWS} rows of 14 columns a client, all take part; CPU ms per client and round")
-    print(f"{'work':>10} {'noise':>11} {'clients':>7} | {'direct':>7} {'messages':>8} {'ratio':>5} {'bare loop':>9} | "
-          f"{'CPU s':>6} {'wall s':>6} | peak MB")  # fmt: skip
-    for work, noise in (pair for pair in WORK if pair[0] in chosen):
-        rounds = 1 if work == "one-way" else ROUNDS
-        cpu = []
-        for clients in sizes:
-            ours = measured(work, noise, clients, "direct")
-            cpu.append(ours["cpu"])
-            per = 1000.0 / clients / rounds
-            messages = loop = ratio = f"{'':>1}"
-            if clients <= most_by_message:
-                theirs = measured(work, noise, clients, "messages")["cpu"]
-                messages, ratio = f"{theirs * per:.3f}", f"{theirs / ours['cpu']:.1f}"
-            if work == "one-way":
-                loop = f"{measured(work, noise, clients, 'loop')['cpu'] * per:.3f}"
-            print(
-                f"{work:>10} {noise:>11} {clients:>7} | {ours['cpu'] * per:>7.3f} {messages:>8} {ratio:>5} {loop:>9} | "
-                f"{ours['cpu']:>6.2f} {ours['wall']:>6.2f} | {ours['peak']:.0f}",
-                flush=True,
-            )
-        if len(sizes) > 1:
-            print(f"{work:>10} {noise:>11}: CPU seconds grow as clients^{slope(sizes, cpu):.2f}", flush=True)
+    for work in dict.fromkeys(work for work, _ in WORK if work in chosen):
+        print(f"\n{work}: {ROWS} rows of 14 columns a client, all take part; CPU ms per client and round\n")
+        print("| noise | clients | CPU ms a client | by Flower's messages | bare loop | CPU s | peak MB |")
+        print("|---|---|---|---|---|---|---|")
+        rounds, slopes = 1 if work == "one-way" else ROUNDS, list[str]()
+        for noise in (noise for name, noise in WORK if name == work):
+            cpu = []
+            for clients in sizes:
+                ours = measured(work, noise, clients, "direct")
+                cpu.append(ours["cpu"])
+                per = 1000.0 / clients / rounds
+                messages = loop = "-"
+                if clients <= most_by_message:
+                    theirs = measured(work, noise, clients, "messages")["cpu"]
+                    messages = f"{theirs * per:.3f} ({theirs / ours['cpu']:.1f} times)"
+                if work == "one-way":
+                    loop = f"{measured(work, noise, clients, 'loop')['cpu'] * per:.3f}"
+                row = f"{ours['cpu'] * per:.3f} | {messages} | {loop} | {ours['cpu']:.2f} | {ours['peak']:.0f}"
+                print(f"| {noise} | {clients:,} | {row} |", flush=True)
+            if len(sizes) > 1:
+                slopes.append(f"{noise}: CPU seconds grow as clients^{slope(sizes, cpu):.2f}")
+        print("\n" + "\n".join(slopes))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,20 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
+_CHARTS = ["altair", "matplotlib", "vl_convert", "ray", "jax"]
+_LEARNERS = ["scipy.stats", "sklearn", "statsmodels", "formulaic"]  # which predict, or estimate a regression
+_RUN = "from fedsyn.front.cli import app; app(['run', 'run.yaml', '--out', 'out', *{}], standalone_mode=False)"
 _RUNS = ["flwr", "grpc", "cryptography", "scipy.stats", "pandas", "pyarrow", "jinja2", "rich", "fedsyn.runs"]
+
+
+RUN = """
+mechanism: {name: sketch_aim, rounds: 2}
+data: {source: table.csv, schema: schema.yaml}
+federation: {clients: 1}
+privacy: {epsilon: 1.0, delta: 1.0e-6}
+aggregation: {protocol: plain, noise: server}
+runtime: {seed: 0}
+"""
 
 
 @pytest.mark.parametrize(
@@ -30,13 +43,18 @@ _RUNS = ["flwr", "grpc", "cryptography", "scipy.stats", "pandas", "pyarrow", "ji
         ),
         (  # what a holder's node leaves out: tests/unit/flower/test_client_app.py
             "import fedsyn.runs.engines, fedsyn.front.archive",
-            ["flwr.superlink", "sqlalchemy", "fastapi", "alembic", "sklearn", "altair", "ray", "jax", "scipy.stats"],
+            ["flwr.superlink", "sqlalchemy", "fastapi", "alembic", *_CHARTS, *_LEARNERS],
         ),
+        (_RUN.format([]), [*_CHARTS, *_LEARNERS, "scipy.optimize"]),  # to its page
+        (_RUN.format(["--set", "data.label=b"]), [*_CHARTS, "statsmodels.api", "statsmodels.tsa"]),
     ],
-    ids=["--help", "Synthesizer", "Schema", "a file", "a run in process"],
+    ids=["--help", "Synthesizer", "Schema", "a file", "engines", "a whole run", "a whole run with a label"],
 )
 def test_a_first_step_leaves_out_what_it_does_not_need(code: str, absent: list[str], tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a;b\n1;2\n")
+    (tmp_path / "table.csv").write_text("a,b\n" + "1,1\n2,2\n2,1\n" * 200)
+    (tmp_path / "schema.yaml").write_text("columns: {a: &two {kind: categorical, categories: [1, 2]}, b: *two}\n")
+    (tmp_path / "run.yaml").write_text(RUN)
     code += f"\nimport sys; print('found:', [name for name in {absent} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "found: []"

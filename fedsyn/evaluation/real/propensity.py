@@ -119,7 +119,7 @@ def _scores(codes: Codes, marks: Floats, scored: Codes) -> Floats:
     table, others = np.ascontiguousarray(codes.T), np.ascontiguousarray(scored.T)
     node, other = np.zeros(len(codes), np.intp), np.zeros(len(scored), np.intp)
     while len(node):
-        rows, sums = np.bincount(node), np.bincount(node, marks)
+        rows, sums = np.bincount(node), np.bincount(node, marks).astype(np.float64)
         scores[going] = (sums / rows)[other]
         gain, column, cut = _best_splits(table, marks, node, rows, sums, least)
         split = gain - sums**2 / rows > _NO_GAIN * rows

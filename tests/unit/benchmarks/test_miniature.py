@@ -1,0 +1,58 @@
+"""Every benchmark runs in miniature, and what it prints is read by the page that prints it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from claims.__main__ import rows_of
+from claims.register import Page, Run, load
+
+ROOT = Path(__file__).resolve().parents[3]
+BENCHMARKS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "benchmarks").rglob("bench_*.py"))
+#: Options with which a benchmark takes seconds.
+MINIATURES = {
+    "bench_draft": "--rows 500 --columns 3",
+    "bench_fhe": "--steps 0 --clients 5",
+    "bench_growth": "--axes rounds --tables independent --sizes 2",
+    "bench_gum": "--source compas --bins 8 --pairs 3 --iterations 20 --cells 1000",
+    "bench_inference": "--measurements 2 --cells 1000",
+    "bench_long": "--rows 0.001",
+    "bench_many": "--clients 20 --work one-way",
+    "bench_messages": "--only mst",
+    "bench_mpc": "--cells 200 --segments 4 --repeats 1 --mpyc-cells 4",
+    "bench_mst": "--tables compas --epsilons 1 --seeds 1",
+    "bench_noise": "--draws 100 --settings 2",
+    "bench_sampling": "--rows 1000",
+    "bench_parties": "--attributes 3 --clients 2 --rounds 0 --repeats 1 --localhost",
+    "bench_secure_sum": "--ray 0 --clients 20 --lengths 10 --repeats 2",
+    "bench_wide": "--columns 60 --mechanisms aim",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MINIATURES)
+def test_a_benchmark_runs_in_miniature_and_its_page_reads_it(name: str) -> None:
+    command = [sys.executable, f"benchmarks/{name}.py", *shlex.split(MINIATURES[name])]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    printed = rows_of(done.stdout)
+    assert printed, "no line holds a figure"
+    for table, rows in tables_of(name):
+        # A row of the page has its like among what was printed: of the same name, with as many numbers.
+        like = [label for label, cells in rows.items() if len(printed.get(label, [])) >= len(cells)]
+        assert like, f"{table}: none of {list(rows)} among {list(printed)}"
+
+
+def tables_of(name: str) -> list[tuple[str, dict[str, list[str]]]]:
+    """Tables of the pages that a benchmark prints, with their rows."""
+    runs: list[Run] = [run for run in load() if f"benchmarks/{name}.py" in run.command]
+    tables = [(figure, Page.read(figure.page)) for run in runs for figure in run.figures if figure.table]
+    spans = [(figure.table or "", page, figure.span(page)) for figure, page in tables]
+    return [(table, rows_of(page.text[slice(*span)])) for table, page, span in spans if span is not None]
