@@ -60,6 +60,7 @@ policy:
   noise: [server, distributed]
   lifetime: {{epsilon: 100, delta: 1.0e-5}}
 """
+OURS, PARTS = "fedsyn node", ("SuperLink", "worker", "link", "server app")
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -202,7 +203,7 @@ class Federation:
                 for _ in range(1000)
             ]
             (folder / "rows.csv").write_text("\n".join(["age,city,smoker,region", *lines]), encoding="utf-8")
-            if kind == "fedsyn node":
+            if kind == OURS:
                 self._fedsyn_node(folder, number)
             else:
                 config = f'data="{folder / "rows.csv"}" schema="{self.folder / "schema.yaml"}" partition-id={number}'
@@ -256,13 +257,15 @@ def measure(kind: str, nodes: int, rounds: int, protocol: str) -> None:
 
 
 def _print(kind: str, nodes: int, cpu: Cpu) -> None:
+    """Prints a row of the page's table; a node of Flower has neither worker nor link, and stands in `all`."""
     requests, wall, spent = cpu.between(nodes)
-    each = {who: seconds / requests for who, seconds in sorted(spent.items())}
+    each = [spent.get(part, 0.0) / requests for part in PARTS]
+    label = f"{nodes}" if kind == OURS else f"{kind}, {nodes}"
+    row = [f"{seconds:.3f}" for seconds in (*each, sum(spent.values()) / requests)]
     print(
-        f"{kind}, {nodes} node(s): {requests} requests, {wall * nodes / requests:.2f} s wall an exchange, "
-        f"{sum(each.values()):.3f} CPU s a request"
+        f"| {label} | {' | '.join(row)} |    {requests} requests, {wall * nodes / requests:.2f} s wall an exchange",
+        flush=True,
     )
-    print("    CPU s a request: " + ", ".join(f"{who} {seconds:.3f}" for who, seconds in each.items()))
 
 
 def main() -> None:
@@ -272,8 +275,9 @@ def main() -> None:
     parser.add_argument("--protocol", choices=["plain", "secagg"], default="plain")
     parser.add_argument("--alternative", choices=["yes", "no"], default="yes")
     given = parser.parse_args()
+    print(f"| nodes | {' | '.join(PARTS)} | all |\n|---|{'---|' * (len(PARTS) + 1)}", flush=True)
     for nodes in given.nodes:
-        measure("fedsyn node", nodes, given.rounds, given.protocol)
+        measure(OURS, nodes, given.rounds, given.protocol)
     if given.alternative == "yes":
         measure("flower-supernode", min(given.nodes), given.rounds, given.protocol)
 

@@ -19,7 +19,6 @@ BENCHMARKS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "bench
 MINIATURES = {
     "bench_draft": "--rows 500 --columns 3",
     "bench_fhe": "--steps 0 --clients 5",
-    "bench_growth": "--axes rounds --tables independent --sizes 2",
     "bench_gum": "--source compas --bins 8 --pairs 3 --iterations 20 --cells 1000",
     "bench_inference": "--measurements 2 --cells 1000",
     "bench_long": "--rows 0.001",
@@ -31,7 +30,6 @@ MINIATURES = {
     "bench_sampling": "--rows 1000",
     "bench_parties": "--attributes 3 --clients 2 --rounds 0 --repeats 1 --localhost",
     "bench_secure_sum": "--ray 0 --clients 20 --lengths 10 --repeats 2",
-    "bench_wide": "--columns 60 --mechanisms aim",
 }
 
 
