@@ -26,6 +26,7 @@ from pydantic import Field, PrivateAttr, StrictInt, field_validator, model_valid
 from fedsyn.domain import Codes, Flags, Floats
 from fedsyn.lazy import pd
 from fedsyn.table.schema.column_base import LEFT_OUT
+from fedsyn.table.schema.digits import numbers_at_once
 from fedsyn.table.schema.frames import as_decimals
 from fedsyn.table.schema.inside import Inside, Odds
 from fedsyn.table.schema.sides import SidedColumn
@@ -545,21 +546,6 @@ def _significant(numbers: Floats, digits: int, rounded: Callable[[Floats], Float
     power = digits - 1 - np.floor(np.log10(np.where(size > 0.0, size, 1.0))).astype(np.int64)
     up, down = 10.0 ** np.maximum(power, 0), 10.0 ** np.maximum(-power, 0)  # exact, unlike 10^-n
     return np.asarray(rounded(numbers * up / down) / up * down)
-
-
-def numbers_at_once(values: Sequence[Any], missing_text: frozenset[str]) -> tuple[Floats, Flags] | None:
-    """Returns the numbers of values that are nothing else, at once.
-
-    The result has the form of `parse_all`, the numbers are those of `parse_number`. None where some value is neither a
-    number nor missing.
-    """
-    if "_" in "".join(value for value in values if isinstance(value, str)):
-        return None
-    try:
-        numbers = np.array([math.nan if value in missing_text else float(value) for value in values], np.float64)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return numbers, np.zeros(len(numbers), dtype=bool)
 
 
 def numbers_of(parsed: Iterable[float | None]) -> tuple[Floats, Flags]:

@@ -5,11 +5,13 @@ A cell is a number, or missing, or text, by itself: nothing that stands in other
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
-from fedsyn.domain import Floats
+from fedsyn.domain import Flags, Floats
 from fedsyn.lazy import pa, pc, pd
 from fedsyn.table.schema.values import parse_number
 
@@ -52,6 +54,21 @@ def numbers_in(texts: pa.Array, missing: Collection[str], decimal: str = ".") ->
     if odd is not None:
         result = _with_odd(numbers, odd, decimal)
     return result.mask(result.isin(absent)) if absent else result
+
+
+def numbers_at_once(values: Sequence[Any], missing_text: frozenset[str]) -> tuple[Floats, Flags] | None:
+    """Returns the numbers of values that are nothing else, at once.
+
+    The result has the form of `parse_all`, the numbers are those of `parse_number`. None where some value is neither a
+    number nor missing.
+    """
+    if "_" in "".join(value for value in values if isinstance(value, str)):
+        return None
+    try:
+        numbers = np.array([math.nan if value in missing_text else float(value) for value in values], np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return numbers, np.zeros(len(numbers), dtype=bool)
 
 
 def _cast(cells: pa.Array) -> Floats | None:

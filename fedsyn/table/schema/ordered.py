@@ -28,11 +28,11 @@ from fedsyn.table.schema.binned import (
     SPANS,
     BinnedColumn,
     as_stored,
-    numbers_at_once,
     numbers_of,
     restored_numbers,
 )
 from fedsyn.table.schema.column_base import Reading
+from fedsyn.table.schema.digits import numbers_at_once
 from fedsyn.table.schema.frames import as_decimals
 from fedsyn.table.schema.values import as_digits, is_missing, parse_number
 from fedsyn.table.schema.written import MOST_PLACES, dates, datetimes, spans, times
