@@ -165,7 +165,7 @@ def _coded(column: pd.Series[Any], bins: int) -> tuple[npt.NDArray[np.int64], in
 def _from_generator(table: Table) -> tuple[npt.NDArray[np.integer], Domain]:
     made = planted.GENERATORS[table.name.rpartition("_")[0]](dict(table.options)["seed"])
     names = tuple(f"c{i:02d}" for i in range(len(made.sizes)))
-    return made.codes, Domain(names, made.sizes, dict(zip(names, made.sizes, strict=True)) if made.ordered else {})
+    return made.codes, Domain(names, made.sizes, {name: n for name, n in zip(names, made.ordered, strict=False) if n})
 
 
 _MAKERS = {"registered": _from_registry, "statsmodels": _from_statsmodels, "planted": _from_generator}

@@ -22,12 +22,12 @@ class Planted:
     Attributes:
         codes: (n, d) int64.
         sizes: number of values of each column.
-        ordered: whether their codes are bins of numbers.
+        ordered: of each column, how many of its first codes are bins of numbers; empty: of none.
     """
 
     codes: Codes
     sizes: tuple[int, ...]
-    ordered: bool = False
+    ordered: tuple[int, ...] = ()
 
 
 def binary(seed: int) -> Planted:
@@ -102,9 +102,131 @@ def panel(seed: int) -> Planted:
     return _binned(_factor(rng, 2_000, 50, loadings=(0.6, 0.95)), 8)
 
 
+def shapes(seed: int) -> Planted:
+    """14 measures of a shape and its kind, 12,000 rows, 16 bins: length and width decide nearly all of them.
+
+    Areas, perimeters and ratios are near-linear in one another, or curved; four to eight kinds have centres of their
+    own.
+    """
+    rng = np.random.default_rng([10, seed])
+    n, kinds = 12_000, int(rng.integers(4, 9))
+    kind = rng.choice(kinds, n, p=rng.dirichlet(np.full(kinds, 4.0)))
+    size = rng.normal(0.0, 0.4, kinds)[kind] + rng.normal(0.0, 0.12, n)
+    stretch = rng.uniform(0.15, 0.7, kinds)[kind] * np.exp(rng.normal(0.0, 0.12, n))
+    rough = rng.uniform(0.005, 0.03, kinds)[kind] * rng.gamma(3.0, 1.0 / 3.0, n)
+    length, width = np.exp(size + stretch / 2.0), np.exp(size - stretch / 2.0)
+    area = np.pi / 4.0 * length * width * np.exp(rng.normal(0.0, 0.005, n))
+    hull, box = area * (1.0 + rough), length * width * np.exp(rng.normal(0.0, 0.05, n))
+    perimeter = np.pi * np.sqrt((length**2 + width**2) / 2.0) * (1.0 + 2.0 * rough)
+    measures = [
+        length,
+        width,
+        area,
+        hull,
+        perimeter,
+        np.sqrt(area),
+        length / width,
+        np.sqrt(1.0 - (width / length) ** 2),
+    ]
+    measures += [area / box, area / hull, area / perimeter**2, length / area, width / area, area / length**2]
+    return _beside(_binned(np.stack(measures, axis=1), 16), [kind], [kinds])
+
+
+def quantities(seed: int) -> Planted:
+    """12 physical quantities of a plant that three hidden states drive, 8,000 rows, 16 bins.
+
+    Laws are curved (squares, products, exponentials), and their scatter grows with the load.
+    """
+    rng = np.random.default_rng([11, seed])
+    n = 8_000
+    load, weather, wear = rng.beta(2.0, 2.0, n), rng.normal(size=n), rng.gamma(2.0, 0.5, n)
+    noise = rng.uniform(0.02, 0.1, 12) * rng.normal(size=(n, 12)) * (0.3 + load)[:, None]
+    air, flow = 0.6 * weather + 0.2 * rng.normal(size=n), load * (1.0 + 0.1 * rng.normal(size=n))
+    current = flow * (1.0 + 0.05 * wear)
+    laws = [air, np.exp(0.6 * air), -air + 0.4 * rng.normal(size=n), flow, flow**2 * (1.0 + 0.2 * wear), current]
+    laws += [current * (1.0 - 0.1 * current), np.log(0.05 + flow), air + 2.0 * current**2, wear + 0.2 * load]
+    laws += [np.sin(3.0 * load), flow / (1.0 + 0.3 * np.exp(air))]
+    return _binned(np.stack(laws, axis=1) + noise, 16)
+
+
+def prices(seed: int) -> Planted:
+    """Weight, three lengths, two proportions and the price of things, and three grades, 12,000 rows, 16 bins.
+
+    Lengths follow from the weight, the price grows faster than it and scatters in proportion, the grades move it.
+    """
+    rng = np.random.default_rng([12, seed])
+    n, grades = 12_000, [5, 7, 8]
+    weight = np.exp(rng.normal(0.0, 0.5, n)) * rng.choice([0.5, 1.0, 2.0], n, p=[0.5, 0.35, 0.15])
+    given = [rng.choice(g, n, p=rng.dirichlet(np.full(g, 3.0))) for g in grades]
+    better = sum(rng.normal(0.0, 0.12, g)[codes] for g, codes in zip(grades, given, strict=True))
+    flat, wide = rng.normal(0.62, 0.015, n), rng.normal(0.57, 0.02, n)
+    x = np.cbrt(weight) * np.exp(rng.normal(0.0, 0.015, n))
+    y, z = x * np.exp(rng.normal(0.0, 0.008, n)), flat * x * np.exp(rng.normal(0.0, 0.01, n))
+    price = weight ** rng.uniform(1.4, 1.8) * np.exp(better + rng.normal(0.0, 0.12, n))
+    names = [int(code) for code in rng.permutation(3)]
+    return _beside(
+        _binned(np.stack([weight, x, y, z, flat, wide, price], axis=1), 16),
+        [given[i] for i in names],
+        [grades[i] for i in names],
+    )
+
+
+def sparse(seed: int) -> Planted:
+    """32 binary columns of which 1 to 6 in 100 rows have any, 10,000 rows: one in two comes with an earlier one."""
+    rng = np.random.default_rng([13, seed])
+    codes = (rng.random((10_000, 32)) < rng.uniform(0.01, 0.06, 32)).astype(np.int64)
+    for column in range(1, 32, 2):
+        parent = codes[:, rng.integers(0, column)] == 1
+        codes[:, column] |= parent & (rng.random(len(codes)) < rng.uniform(0.3, 0.8))
+    return Planted(codes, (2,) * 32)
+
+
+def amounts(seed: int) -> Planted:
+    """12 amounts that are zero in 50 to 95 of 100 rows, and two numbers beside them, 8,000 rows.
+
+    How active a row is decides which are not zero, and how large those are. Zero has a code of its own.
+    """
+    rng = np.random.default_rng([14, seed])
+    n = 8_000
+    scores = _factor(rng, n, 14, loadings=(0.4, 0.8))
+    sizes = np.exp(scores[:, :12] * rng.uniform(0.5, 1.2, 12) + rng.normal(0.0, 0.7, (n, 12)))
+    active = scores[:, :12] > np.quantile(scores[:, :12], rng.uniform(0.5, 0.95, 12), axis=0).diagonal()
+    logs = _binned(np.log(sizes), 10).codes + 1
+    codes = np.hstack([np.where(active, logs, 0), _binned(scores[:, 12:], 12).codes])
+    every = (11,) * 12 + (12, 12)
+    return Planted(codes, every, every)
+
+
+def dropouts(seed: int) -> Planted:
+    """Four measures at six visits and an arm, 6,000 rows, 8 bins; after a visit of its own a row has none.
+
+    What is missing has a code behind the bins. Who does badly leaves earlier.
+    """
+    rng = np.random.default_rng([15, seed])
+    n, visits = 6_000, 6
+    state, arm = rng.normal(size=(n, 4)), rng.integers(0, 2, n)
+    seen, left = [], np.zeros(n, bool)
+    for _ in range(visits):
+        state = 0.8 * state + 0.15 * arm[:, None] + 0.6 * rng.normal(size=(n, 4)) * [1.0, 0.8, 0.6, 0.4]
+        codes = _binned(state + 0.3 * rng.normal(size=(n, 1)), 8).codes
+        seen.append(np.where(left[:, None], 8, codes))
+        left |= rng.random(n) < 0.12 / (1.0 + np.exp(state[:, 0]))
+    return _beside(Planted(np.hstack(seen), (9,) * 24, (8,) * 24), [arm], [2])
+
+
 GENERATORS: dict[str, Callable[[int], Planted]] = {
-    made.__name__: made for made in (binary, few, heavy, xor, wide, independent, survey, labs, panel)
+    made.__name__: made
+    for made in (
+        *(binary, few, heavy, xor, wide, independent, survey, labs, panel),
+        *(shapes, quantities, prices, sparse, amounts, dropouts),
+    )
 }
+
+
+def _beside(numbers: Planted, codes: Sequence[Codes], sizes: Sequence[int]) -> Planted:
+    """The table with columns that have no order behind its own."""
+    ordered = (*numbers.ordered, *(0 for _ in sizes))
+    return Planted(np.column_stack([numbers.codes, *codes]), (*numbers.sizes, *sizes), ordered)
 
 
 def _factor(
@@ -125,7 +247,8 @@ def _binned(values: npt.NDArray[np.float64], bins: int) -> Planted:
     """Values in bins of equal width between the 1st and the 99th of each column's hundredths."""
     low, high = np.quantile(values, [0.01, 0.99], axis=0)
     codes = np.clip((values - low) / (high - low) * bins, 0, bins - 1).astype(np.int64)
-    return Planted(codes, (bins,) * values.shape[1], ordered=True)
+    every = (bins,) * values.shape[1]
+    return Planted(codes, every, every)
 
 
 def _network(

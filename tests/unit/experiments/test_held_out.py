@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from experiments.held_out import held_cells, held_oracle, held_report, held_tables, oracle_report, planted
+from experiments.held_out import held_cells, held_oracle, held_report, held_tables, oracle_report, parts, planted
 from fedsyn.inference import estimate
 from fedsyn.selection.views import ModelView
 
@@ -21,6 +21,7 @@ JUDGING = {
     *("breast_cancer_sklearn", "star98"),
     *("binary_1", "binary_2", "few_2", "heavy_2", "xor_3", "wide_1", "independent_4"),
     *("survey_1", "labs_2", "panel_1", "panel_2"),
+    *("shapes_2", "quantities_3", "prices_1", "sparse_1", "amounts_2", "dropouts_1"),
 }
 TUNING = {
     *("marketing", "breast_cancer", "obesity", "intrusion", "wine", "diabetes_sklearn", "digits"),
@@ -28,6 +29,7 @@ TUNING = {
     *("binary_3", "few_1", "heavy_1", "xor_1", "xor_2", "wide_2"),
     *("independent_1", "independent_2", "independent_3"),
     *("survey_2", "labs_1", "panel_3"),
+    *("shapes_1", "quantities_1", "quantities_2", "prices_2", "sparse_2", "amounts_1", "dropouts_2"),
 }
 
 
@@ -82,6 +84,20 @@ def test_planted_triples_have_no_pairs() -> None:
     assert max(excess(pair) for pair in itertools.combinations(range(15), 2)) < 20
     strong = [triple for triple in itertools.combinations(range(15), 3) if excess(triple) > 200]
     assert len(strong) == 5 and len({column for triple in strong for column in triple}) == 15
+
+
+def test_planted_numbers_of_one_thing_are_what_their_names_say() -> None:
+    """Measures follow from one another, zeros and gaps are as many as planted, and codes have their order."""
+    shapes, amounts, dropouts = planted.shapes(1), planted.amounts(1), planted.dropouts(1)
+    size, area = shapes.codes[:, 5], shapes.codes[:, 2]  # the root of the area: one value of one says the other's
+    assert max(len(set(area[size == value])) for value in range(16)) <= 3
+    assert shapes.ordered == (16,) * 14 + (0,)
+    zeros = (amounts.codes[:, :12] == 0).mean(axis=0)
+    assert ((zeros > 0.48) & (zeros < 0.97)).all() and amounts.ordered == amounts.sizes
+    gone = (dropouts.codes[:, :24] == 8).reshape(-1, 6, 4).all(axis=2)
+    assert dropouts.ordered == (8,) * 24 + (0,) and (np.diff(gone.astype(int), axis=1) >= 0).all()
+    assert 0 == gone[:, 0].sum() < gone[:, 1].sum() < gone[:, 5].sum()
+    assert (planted.sparse(1).codes.mean(axis=0) < 0.12).all()
 
 
 def test_rows_are_divided_once() -> None:
@@ -205,3 +221,23 @@ def test_errors_of_pairs_are_told_apart_by_the_workload() -> None:
     found = held_cells.pair_errors(model, table.train, table.domain, [table.domain.attributes[:3]])
     assert found["inside"] is not None and found["outside"] is not None
     assert held_cells.pair_errors(model, table.train, table.domain, [])["inside"] is None
+
+
+def test_a_part_is_judged_by_the_cells_that_ran_with_and_without_it() -> None:
+    """Two families: one cell each seed, of which one has no run without groups."""
+    errors = {
+        ("panel_1", 1.0, 1, ""): 0.4,
+        ("panel_1", 1.0, 1, "groups"): 0.5,
+        ("panel_2", 1.0, 1, ""): 0.9,
+        ("panel_2", 1.0, 1, "groups"): 0.5,
+        ("panel_2", 1.0, 2, ""): 0.9,
+        ("adult", 1.0, 1, ""): 0.2,
+        ("adult", 1.0, 1, "groups"): 0.2,
+    }
+    assert parts.ratios(errors, "groups", "panel") == pytest.approx([0.8, 1.8])
+    assert parts.ratios(errors, "room", "panel") == []
+    assert parts.table_of(errors, ["groups", "room"])[2:] == [
+        "| panel | 2 | 1.20 (1.80) |  |",
+        "| adult | 1 | 1.00 (1.00) |  |",
+    ]
+    assert parts.family_of("panel_2") == "panel" and parts.family_of("breast_cancer_sklearn") == "breast_cancer_sklearn"
