@@ -274,14 +274,14 @@ class SketchAim(MechanismStrategy):
         star = [clique for clique in linked.potentials if len(clique) > 1]
         if len(capacity.add_while_fitting(star)) < len(star):
             return sketched
-        # The smaller foreseen error stands.
+        # The smaller foreseen error stands. The first model's plan comes first: resolutions follow from it.
         fitted = sketched.fitted_to(shown)
+        without = self.first_plan(sketched, measurements, left).error
         with self.starting_from(linked, capacity):
             beside = self.first_plan(fitted, measurements, left)
-        foreseen = self.foreseen_error if beside.cliques else lambda *known: self.first_plan(*known).error
-        without = foreseen(sketched, measurements, left)
-        with self.starting_from(linked, capacity):
-            error = foreseen(fitted, measurements, left)
+            error = self.foreseen_error(fitted, measurements, left) if beside.cliques else beside.error
+        if beside.cliques:
+            without = self.foreseen_error(sketched, measurements, left)
         if error > without:
             return sketched
         self.model, self.capacity, self.base, self.sketches = linked, capacity, linked, fitted
