@@ -7,8 +7,7 @@ docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, prod, sqrt
@@ -17,13 +16,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
-from scipy.cluster.hierarchy import DisjointSet
 from scipy.special import chdtrc
 
 from fedsyn.domain import Floats
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
-from fedsyn.inference import EstimateConfig, Model, estimate
 from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity, PlannedTree
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.mechanism import Clique, Measurement, MechanismStrategy, ModelView, Protocol, Sum, Summed
@@ -258,7 +255,7 @@ class SketchAim(MechanismStrategy):
     def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
         """Starts the fits from the hidden factors that the sketches show.
 
-        They stay only if the error that is foreseen is no larger with them.
+        They stay only if the plan's predicted error is no larger with them.
 
         Returns:
             The sketches, which then know what was fitted to them.
@@ -274,87 +271,25 @@ class SketchAim(MechanismStrategy):
         star = [clique for clique in linked.potentials if len(clique) > 1]
         if len(capacity.add_while_fitting(star)) < len(star):
             return sketched
-        # The smaller foreseen error stands. The first model's plan comes first: resolutions follow from it.
+        # Plan from both models; the smaller predicted error stands.
+        error = self.foreseen_error(sketched, measurements, left)
+        before = self.model, self.capacity, self._view
+        self.model, self.capacity = linked, capacity
         fitted = sketched.fitted_to(shown)
-        without = self.first_plan(sketched, measurements, left).error
-        with self.starting_from(linked, capacity):
-            beside = self.first_plan(fitted, measurements, left)
-            error = self.foreseen_error(fitted, measurements, left) if beside.cliques else beside.error
-        if beside.cliques:
-            without = self.foreseen_error(sketched, measurements, left)
-        if error > without:
+        if self.foreseen_error(fitted, measurements, left) > error:
+            self.model, self.capacity, self._view = before
             return sketched
-        self.model, self.capacity, self.base, self.sketches = linked, capacity, linked, fitted
+        self.base, self.sketches = linked, fitted
         sizes = ", ".join(f"{len(loadings)} columns" for loadings in shown)
         self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {sizes}")
         return fitted
 
-    @contextmanager
-    def starting_from(self, model: Model, capacity: Capacity) -> Iterator[None]:
-        """Puts another model in the last one's place while plans are made."""
-        before = self.model, self.capacity, self._view
-        self.model, self.capacity = model, capacity.copy()
-        try:
-            yield
-        finally:
-            self.model, self.capacity, self._view = before
-
-    def first_plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> MeasurementPlan:
-        """Returns a plan from the last model for all that is left.
-
-        A factor beside which it measures nothing explains all that noise lets see: its own prediction will do.
-        """
-        errors, fits = self.errors(sketched, measurements, self.view), self.capacity.test(most=PLANNED_ATTRIBUTES)
-        eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and fits(q)]
-        return self.best(errors, eligible, 1.0, left + errors.paid)
-
     def foreseen_error(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> float:
-        """Returns the error foreseen of a run from the last model.
-
-        A plan's own prediction does not compare two models. It adds up what all cliques miss as if measuring one said
-        nothing of the others, while a chain of strong links says nearly all of the pairs between its ends; and beside a
-        factor, which takes room in every clique, far fewer cliques can be measured. So the plan is tried on the
-        sketches: the strongest links first, the spanning forest that `mst` would measure, then what the plan adds to
-        them, each fitted to the sketches of its pairs. The sketches of all that is not planned have noise of their own,
-        and tell how far such a model is off. (Where that noise is large it decides what is planned, and so flatters the
-        rest: a plan that adds nothing to a factor is not tried.) Of what is planned the planner knows the noise, and
-        what its groups leave unseen.
-        """
-        assert self.model is not None
-        cliques, start, planned = self.candidates.cliques, self.model, list[int]()
+        """Returns the predicted error of a plan from the last model."""
         errors = self.errors(sketched, measurements, self.view)
-        budget = left + errors.paid
-        with self.starting_from(start, self.capacity):
-            for which in (self.strongest_links(errors), range(len(cliques))):
-                inside, fits = contained_in([cliques[i] for i in planned]), self.capacity.test(most=PLANNED_ATTRIBUTES)
-                eligible = [i for i in which if len(cliques[i]) > 1 and not inside(cliques[i]) and fits(cliques[i])]
-                plan = self.best(errors, eligible, 1.0, budget)
-                if not plan.cliques:
-                    continue
-                planned += plan.cliques
-                self.capacity.add([cliques[i] for i in plan.cliques])
-                # As if the pairs in all that is planned were measured as they were sketched.
-                inside = contained_in([cliques[i] for i in planned])
-                residuals = sketched.measured(inside)
-                self.model = estimate(
-                    start.domain,
-                    [*measurements, *residuals],
-                    total=self.total,
-                    config=EstimateConfig(stop_at_noise_level=True),
-                    warm_start=self.model,
-                    prior=start if start.domain.hidden else None,
-                )
-                others = replace(sketched, used=frozenset(one.clique for one in residuals))
-                known, errors = np.array([inside(q) for q in cliques]), self.errors(others, measurements, self.view)
-                errors.parts[known & ~self.planner.single] = plan.parts[known & ~self.planner.single]
-                errors = replace(errors, noisy=dict.fromkeys(planned, 0.0) | errors.noisy, steps=plan.steps)
-        return self.planner.best(errors, [], OneByOne(), budget).error
-
-    def strongest_links(self, errors: ModelErrors) -> list[int]:
-        """Returns the pairs of the maximum spanning forest, by missed error."""
-        cliques, forest = self.candidates.cliques, DisjointSet(self.domain)
-        order = [i for i in np.argsort(-errors.parts, kind="stable").tolist() if len(cliques[i]) == 2]
-        return [i for i in order if errors.parts[i] > 0.0 and forest.merge(*cliques[i])]
+        fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
+        eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and fits(q)]
+        return self.best(errors, eligible, 1.0, left + errors.paid).error
 
     # Planning ---------------------------------------------------------------------------------------------------------
 
@@ -708,14 +643,12 @@ class Sketched:
         values: one vector per sketch, in records.
         sigma: standard deviation of their noise before weights.
         fitted: parameters per sketch that were fitted to these very values, and are in the model.
-        used: cliques to whose sketches a model was fitted in full: they tell nothing of its errors.
     """
 
     sketcher: Sketcher
     values: list[npt.NDArray[np.float64]]
     sigma: float
     fitted: Mapping[Clique, float] = field(default_factory=dict)
-    used: frozenset[Clique] = frozenset()
     _coarse: WeakKeyDictionary[ModelView, list[Floats]] = field(
         init=False, repr=False, default_factory=WeakKeyDictionary
     )
@@ -766,9 +699,8 @@ class Sketched:
         """
         squared, spread, support = self.distances(view)
         known = view.model.domain.impossible
-        kinds = np.array([0 if q in self.used else 2 * len(q) + (known(q) is not None) for q in self.sketcher.cliques])
-        squared[kinds == 0] = 0.0
-        for kind in np.unique(kinds[kinds > 0]):
+        kinds = np.array([2 * len(q) + (known(q) is not None) for q in self.sketcher.cliques])
+        for kind in np.unique(kinds):
             squared[kinds == kind] = shrunk(squared[kinds == kind], spread[kinds == kind])
         return np.asarray(np.minimum(squared * support, (2.0 * view.model.total) ** 2))
 
@@ -790,16 +722,6 @@ class Sketched:
         """Yields the sketched pairs, each beside what independence would show."""
         masses = {name: mass / mass.sum() for name, mass in counts.items()}
         return looks(self.sketcher, self.values, self.sigma, masses, total)
-
-    def measured(self, some: Callable[[Clique], bool]) -> list[Measurement]:
-        """Returns the sketches of some pairs as residuals, in the sketches' groups."""
-        sketcher, residuals = self.sketcher, list[Measurement]()
-        for i, (clique, shape) in enumerate(zip(sketcher.cliques, sketcher.shapes, strict=True)):
-            if len(clique) == 2 and some(clique):
-                groups = tuple(np.asarray(sketcher.grouping[key]) for key in zip(clique, shape, strict=True))
-                values, sigma = self.values[i].reshape(shape), sketcher.sigma_of(i, self.sigma)
-                residuals.append(Measurement(clique, values, sigma, groups=groups, beyond=True))
-        return residuals
 
     def fitted_to(self, factors: Sequence[Mapping[str, float]]) -> Sketched:
         """Returns these sketches, with the factors' loadings fitted to them.

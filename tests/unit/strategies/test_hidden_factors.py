@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import fedsyn
-from experiments.held_out import held_cells
 from experiments.likert.run import ITEMS, LISTED, WORDS, answers, correlation, listed_as
 from fedsyn.domain import Domain
 from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.sketch_aim import Arrangement, FirstLook, Residuals, SketchAimContract, Sketches
-from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched
-from fedsyn.selection.sketches import ARRANGING, Interactions
-from fedsyn.table.counting.marginals import count
+from fedsyn.selection.sketches import ARRANGING
 
 
 def fitted(rows: int, listed: Sequence[str], seed: int) -> fedsyn.Synthesizer:
@@ -111,69 +105,3 @@ def test_the_page_of_a_loaded_run_names_no_factor(made: fedsyn.Synthesizer, tmp_
     made.save(tmp_path / "made.fedsyn")
     page = fedsyn.load(tmp_path / "made.fedsyn").report()
     assert "factor 1" not in str(page)
-
-
-# Where it pays -------------------------------------------------------------------------------------------------------
-
-
-def linked(chain: bool) -> tuple[np.ndarray, Domain]:
-    """Ten columns of ten values, 6,000 rows: each but the first follows from the one before, or all from one score."""
-    rng = np.random.default_rng(5)
-    scores = rng.normal(size=(6_000, 10))
-    if chain:
-        for j in range(1, 10):
-            scores[:, j] = 0.9 * scores[:, j - 1] + 0.43 * scores[:, j]
-    else:
-        scores = 0.8 * rng.normal(size=(6_000, 1)) + 0.6 * scores
-    codes = np.stack([np.searchsorted(np.quantile(s, np.arange(1, 10) / 10), s) for s in scores.T], axis=1)
-    names = tuple(f"c{j}" for j in range(10))
-    return codes, Domain(names, (10,) * 10, dict.fromkeys(names, 10))
-
-
-def run_of(codes: np.ndarray, domain: Domain, seed: int) -> SketchAim:
-    strategy = held_cells.fitted(replace(CELL, seed=seed).config(), codes, domain)
-    assert isinstance(strategy, SketchAim)
-    return strategy
-
-
-CELL = held_cells.Cell("", 0, 1.0, 0, "", ("workload={degree: 2, size: null}", "mechanism.rounds=1"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chain", [True, False])
-def test_a_factor_stays_where_measuring_pairs_does_not_do_better(chain: bool) -> None:
-    """Sketches show a factor in both. In a chain each link says more; beside a factor the tree has no room for all."""
-    codes, domain = linked(chain)
-    noted = [note for record in run_of(codes, domain, seed=1).records for note in record.notes]
-    assert any("hidden factor" in note for note in noted) is not chain
-
-
-@pytest.mark.slow
-def test_trying_a_plan_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trial reads released values, and leaves model and tree as they are."""
-    states: list[tuple[object, ...]] = []
-    tried = SketchAim.foreseen_error
-
-    def watched(self: SketchAim, *arguments: Any) -> float:
-        before = self.model, self.capacity.cliques, dict(self.measured_in)
-        error = tried(self, *arguments)
-        states.append((before, (self.model, self.capacity.cliques, dict(self.measured_in))))
-        assert tried(self, *arguments) == error > 0
-        return error
-
-    monkeypatch.setattr(SketchAim, "foreseen_error", watched)
-    run_of(*linked(chain=True), seed=1)
-    assert len(states) == 2 and all(before == after for before, after in states)
-
-
-def test_sketches_of_pairs_are_their_residuals_in_groups() -> None:
-    """Without noise they are what the same groups of the rows' own marginals have beyond their parts."""
-    codes, domain = linked(chain=True)
-    pairs = (("c0", "c1"), ("c2", "c5"))
-    grouping = {(name, 4): np.arange(10) * 4 // 10 for name in domain}
-    sketcher = Interactions(domain, pairs, 16, grouping)
-    held = Sketched(sketcher, sketcher.split(sketcher.of_rows(codes)), sigma=1.0)
-    (one,) = held.measured(lambda clique: "c5" in clique)
-    table = count(codes, domain, [pairs[1]])[0]
-    assert one.clique == pairs[1] and one.beyond and one.sigma == sketcher.sigma_of(1, 1.0)
-    np.testing.assert_allclose(np.ravel(one.values), one.of_cells(table), atol=1e-9)
