@@ -114,7 +114,7 @@ def combine(
     >>> float(found.estimate), round(float(found.variance), 4), round(float(found.df), 2)
     (5.0, 0.7333, 2.32)
     >>> [round(float(end), 2) for end in found.interval()]
-    [1.77, 8.23]
+    [2.15, 7.85]
 
     Args:
         estimates: (m,) or (m, k), finite.

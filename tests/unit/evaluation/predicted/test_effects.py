@@ -22,7 +22,7 @@ def effects_of(*released: Measurement, sketches: tuple[SketchError, ...] = ()) -
     """Of a model of independent columns of equally frequent values, beside what was released."""
     ones = [Measurement((name,), np.full(2, ROWS / 2), 1e-3) for name in DOMAIN]
     model = estimate(DOMAIN, ones, total=ROWS)
-    return Effects(model, Evidence((*ones, *released), ROWS), sketches, [PAIR, ("a", "c"), ("b", "c")])
+    return Effects(model, Evidence((*ones, *released), ROWS), sketches, [PAIR, ("a", "c"), ("b", "c"), (*PAIR, "c")])
 
 
 def counts(r: float, sigma: float) -> Measurement:
@@ -44,7 +44,7 @@ def test_counts_beyond_independence_are_a_link_less_noise_and_rows() -> None:
 
 def test_of_groups_a_link_is_what_they_show_over_what_they_hide() -> None:
     """Four values in two groups: the groups' R^2 over the share of normal scores that lies between them, squared."""
-    domain, groups = Domain(PAIR, (4, 4)), (np.repeat([0, 1], 2),) * 2
+    domain, groups = Domain(PAIR, (4, 4), ordered=dict.fromkeys(PAIR, 4)), (np.repeat([0, 1], 2),) * 2
     ones = [Measurement((name,), np.full(4, ROWS / 4), 1e-3) for name in domain]
     coarse = Measurement(PAIR, ROWS / 4 * (1.0 + 0.4 * TURN), 20.0, groups=groups)
     found = Effects(estimate(domain, ones, total=ROWS), Evidence((*ones, coarse), ROWS), (), [PAIR])[PAIR]
@@ -106,14 +106,18 @@ def test_looks_are_distances_less_what_rows_add_and_their_spread_has_it() -> Non
     unseen = found["b", "c"]
     assert unseen.source == "inferred" and (unseen.squared, unseen.spread) == pytest.approx(expected.prior)
     # Two worlds move all three at a time.
-    moved = {PAIR: 0.5, ("a", "c"): 0.25, ("b", "c"): 2.0}
-    worlds = 0.5 * expected.worlds[:, 0] + 0.25 * expected.worlds[:, 1] + 2.0 * expected.firsts
-    assert found.together(moved) == pytest.approx(((worlds[1] - worlds[0]) / 2.0) ** 2) and found.together(moved) > 0
+    for world in (0, 1):
+        assert found.squared(PAIR, world) == pytest.approx(expected.worlds[world, 0])
+        assert found.squared(("b", "c"), world) == pytest.approx(expected.firsts[world])
+    assert found.squared(PAIR, 0) < found.squared(PAIR, None) < found.squared(PAIR, 1)
+    # Of three columns nobody sketched anything: none, or as much as a pair has at most.
+    triple = (*PAIR, "c")
+    assert [found.squared(triple, world) for world in (None, 0, 1)] == [0.0, 0.0, expected.most]
 
 
 def test_a_sketch_of_groups_shows_a_part_of_a_link() -> None:
     """Normal scores in halves of four values; a sketch of them sees the squared share of R^2."""
-    domain, groups = Domain(PAIR, (4, 4)), (np.repeat([0, 1], 2),) * 2
+    domain, groups = Domain(PAIR, (4, 4), ordered=dict.fromkeys(PAIR, 4)), (np.repeat([0, 1], 2),) * 2
     ones = [Measurement((name,), np.full(4, ROWS / 4), 1e-3) for name in domain]
     found = Effects(
         estimate(domain, ones, total=ROWS),
@@ -130,9 +134,12 @@ def test_the_mean_of_a_prior_is_known_to_the_error_of_the_mean_look() -> None:
     alone, spread = np.array([0.3, 0.5, 0.2, 0.4]), np.array([0.02, 0.04, 0.05, 0.02])
     found = believed(alone, alone, spread)
     error = math.sqrt(float((spread**2).sum())) / 4
-    assert found.firsts == pytest.approx([0.35 - error, 0.35 + error])
-    # An unseen effect is exponential in either world, or a Gamma variable of such a spread.
-    second = [2.0 * first**2 for first in found.firsts]
-    assert found.prior == pytest.approx((0.35, math.sqrt(np.mean(second) - 0.35**2)))
+    # Far above 0 the cut takes nothing: nine of ten lie within 1.645 standard deviations.
+    assert found.firsts == pytest.approx([0.35 - 1.6449 * error, 0.35 + 1.6449 * error], rel=1e-4)
+    # An unseen effect is exponential, or a Gamma variable of such a spread, and its mean is not known for sure.
+    assert found.prior == pytest.approx((0.35, math.sqrt(2.0 * 0.35**2 + error**2)), rel=1e-4)
     assert believed(alone, alone, spread, 0.5).firsts == pytest.approx(0.5 * found.firsts)
     assert believed(50.0 * alone, alone, spread).firsts == pytest.approx([4.0, 4.0])  # all that any cell has
+    # Around 0 the half below is cut: 5% and 95% of what is left are 52.5% and 97.5% of the whole.
+    least, most = believed(alone - 0.35, alone, spread).firsts
+    assert (least, most) == pytest.approx((0.0627 * error, 1.96 * error), rel=1e-2)

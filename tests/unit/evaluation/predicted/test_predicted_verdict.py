@@ -13,7 +13,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted import PredictedError, PredictedQuality, SketchError, predict_quality
 from fedsyn.evaluation.predicted.effects import Scenario
 from fedsyn.evaluation.predicted.links import SeenLink, SeenLinks
-from fedsyn.evaluation.predicted.quality import SCENARIOS, SPREADS, Predictor
+from fedsyn.evaluation.predicted.quality import SCENARIOS, SPREADS, WORLDS, Predictor
 from fedsyn.evaluation.predicted.unlisted import UnlistedShare
 from fedsyn.inference import Evidence, Measurement, estimate
 from fedsyn.table.counting.workload import Workload
@@ -149,11 +149,13 @@ def test_of_sketched_pairs_an_interval_has_what_sketches_leave_open() -> None:
     predictor = Predictor(estimate(DOMAIN, released, total=ROWS), Evidence(tuple(released), ROWS), SKETCHES, PAIRS)
     now = predictor.errors(SEEN)[0]
     moved = {part: now.slopes[place][part] / 3 for place, part in enumerate(PAIRS)}
-    apart = sum((gain * predictor.effects[part].spread) ** 2 for part, gain in moved.items())
-    together = predictor.effects.together(moved)
-    assert min(apart, together) > 0.1 * max(apart, together)
-    factor = math.exp(1.6449 * math.hypot(SPREADS["all"], math.sqrt(apart + together) / whole.value))
-    assert (whole.low, whole.high) == pytest.approx((whole.value / factor, whole.value * factor), rel=2e-3)
+    noise = math.sqrt(sum((gain * predictor.effects[part].spread) ** 2 for part, gain in moved.items()))
+    apart = 1.6449 * math.hypot(SPREADS["all"], noise / whole.value)
+    least, most = (float(one.errors[: len(PAIRS)].mean()) for one in predictor.errors(*WORLDS))
+    below, above = math.log(whole.value / least), math.log(most / whole.value)
+    assert min(below, above) > 0.1 * apart > 0.01
+    assert whole.low == pytest.approx(whole.value / math.exp(math.hypot(apart, below)), rel=2e-3)
+    assert whole.high == pytest.approx(whole.value * math.exp(math.hypot(apart, above)), rel=2e-3)
     # Nine in ten of what is believed of R^2, a Gamma variable; an error's square is linear in it.
     effect, (plain, slope) = predictor.effects["a", "b"], at_mean(predictor)
     part = 2.0 * plain * slope

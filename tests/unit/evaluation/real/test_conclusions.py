@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsyn.evaluation.real.comparison import PairScore, TableComparison, compare_tables, foremost
+from fedsyn.evaluation.real.comparison import PairScore, TableComparison, compare_tables
 from fedsyn.evaluation.real.prediction import Prediction
 from fedsyn.evaluation.scores import correlations
+from fedsyn.evaluation.verdict import foremost
 
 
 def compared(real: pd.DataFrame, made: pd.DataFrame, **options: object) -> TableComparison:
@@ -31,10 +32,9 @@ def pair(first: str, second: str, association: float, kept: float = 1.0) -> Pair
 
 
 def test_foremost_are_the_strongest_link_and_the_label_s_of_half_of_its_strongest() -> None:
-    strongest, of_label = pair("a", "b", 0.9), pair("y", "a", 0.4)
-    half, less = pair("b", "y", 0.2001), pair("c", "y", 0.1999)
-    assert foremost([less, strongest, half, of_label], "y") == [strongest, half, of_label]
-    assert foremost([less, half], None) == [half] and foremost([], "y") == []
+    pairs = [("c", "y"), ("a", "b"), ("b", "y"), ("y", "a")]
+    assert foremost(pairs, [0.1999, 0.9, 0.2001, 0.4], "y") == [1, 2, 3]
+    assert foremost(pairs[::2], [0.1999, 0.2001], None) == [1] and foremost([], [], "y") == []
 
 
 @pytest.mark.parametrize(
