@@ -342,7 +342,7 @@ def test_intervals_hold_the_truth_on_tables_that_are_hard_to_predict() -> None:
         one = outcome(table, row_counts(table)[-1], epsilon, 1)
         held.append(one.is_inside)
         marginals += [inside for _, inside, _ in one.pieces]
-        assert one.rows < 2000 or one.whole.high <= 2.1 * one.whole.low
+        assert one.rows < 2000 or one.whole.high <= 2.5 * one.whole.low
     assert all(held) and 0.85 < np.mean(marginals) < 0.95
 
 
