@@ -3,7 +3,9 @@
 Raghunathan, Reiter & Rubin 2003, "Multiple Imputation for Statistical Disclosure Limitation", section 3, gives the
 variance; Reiter 2002, "Satisfying Disclosure Requirements With Synthetic Data Sets", section 2, the degrees of freedom
 and what to do where the variance is not positive. Räisä et al. 2023, "Noise-Aware Statistical Inference with
-Differentially Private Synthetic Data", show that the same rules hold where the posterior knows the noise.
+Differentially Private Synthetic Data", show that the same rules hold where the posterior knows the noise. Si & Reiter
+2011, "A Comparison of Posterior Simulation and Inference by Combining Rules for Multiple Imputation", give the
+interval: it integrates out what chance the variance of the tables is off by.
 """
 
 from __future__ import annotations
@@ -23,8 +25,6 @@ ONE_TABLE = (
     "one synthetic table gives a naive interval only, which does not know of the noise and is far too narrow; "
     "draw several, each from its own draw of the posterior: fedsyn sample RUN --tables 20 --out DIR"
 )
-
-
 # Quantiles that stand for the distribution of a variance, and steps of a search among widths.
 _MIDDLES = (np.arange(100) + 0.5) / 100
 _HALVINGS = 24
@@ -41,7 +41,8 @@ class Combined:
         variance: T* and `inside`, of that mean about the population's value; in squared units of the estimate.
         between: b, variance of the tables' estimates.
         within: v_bar, mean of the variances that each table claims for itself.
-        df: degrees of freedom of the t distribution.
+        df: degrees of freedom of Reiter's t distribution: how well the tables tell how far apart they are. `interval`
+            does not use them.
         floored: whether T was below `ratio` * v_bar, which stands in its place then.
         first: the first table's estimate and its variance: what an analyst of one table would have.
         tables: m.

@@ -161,7 +161,7 @@ class RegressionScore:
             (
                 one.name,
                 *(_with_interval(*both) for both in one.both()),
-                f"{percent(one.overlap)}",
+                percent(one.overlap),
                 f"{one.difference:+.1f}",
             )
             for one in self.coefficients

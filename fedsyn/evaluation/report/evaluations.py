@@ -292,7 +292,7 @@ def _pairs(comparison: TableComparison) -> Iterator[Table]:
     rows = []
     for pair in comparison.pairs:
         words = pair.judged().state if pair.linked else "not linked"
-        share = f"{percent(max(pair.kept, 0.0))}" if pair.linked else ""
+        share = percent(max(pair.kept, 0.0)) if pair.linked else ""
         both = (f"{pair.association:.2f}", f"{pair.association_synthetic:.2f}")
         rows.append((pair.name, words, *both, share, f"{pair.score:.3f}"))
     worst, rest = rows[:MOST_DRAWN], rows[MOST_DRAWN:]
@@ -341,7 +341,7 @@ def _regression(regression: RegressionScore) -> Iterator[str | Intervals | Table
 
 
 def _propensity(propensity: Propensity) -> Table:
-    rows = [(f"{percent(propensity.told)}", f"{propensity.ratio:.1f}", f"{propensity.rows:,}")]
+    rows = [(percent(propensity.told), f"{propensity.ratio:.1f}", f"{propensity.rows:,}")]
     head = ("rows put on the right side", "pMSE, times chance", "rows")
     return Table(head, rows, f"{sentence(propensity.words())} Fresh real rows have a ratio of 1.")
 
