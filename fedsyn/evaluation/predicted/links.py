@@ -20,8 +20,8 @@ Of two columns of numbers a correlation is kept as well, at most: by both standa
 the table (`SeenMoments`), or the other way round: noise that a fit leaves on far values widens a column and links
 nothing.
 
-A pair is seen to be linked if the look is beyond noise, for all pairs together, and the association is no weaker than
-what `verdict` calls a link.
+A pair is seen to be linked if the look is beyond noise, for all pairs together, or if a stated rule links it
+(`stated_length`), and the association is no weaker than what `verdict` calls a link.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import numpy.typing as npt
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Effects, SketchError
 from fedsyn.evaluation.predicted.limits import Contrasts, limit, most_said
-from fedsyn.evaluation.predicted.looks import Measured, Scores, Sketched, Units, shown_share
+from fedsyn.evaluation.predicted.looks import Measured, Scores, Sketched, Units, shown_share, stated_length
 from fedsyn.evaluation.predicted.moments import SeenMoments
 from fedsyn.evaluation.record import percent
 from fedsyn.evaluation.scores import few_groups, places
@@ -236,10 +236,10 @@ def looks(
         least = limit(sides, look.lengths(sides, chance, shown, most), most)
         # The association of the rows, where it is beyond chance and noise.
         squared = min(most, max(0.0, look.squared) / shown) if look.is_beyond(chance) else 0.0
-        link = None
-        if squared >= most * LEAST_LINK**2:
+        link, stated = None, stated_length(effects, pair, groups)
+        if max(squared, stated) >= most * LEAST_LINK**2:
             (cells,) = view.each([pair])
-            link = _worse(_link(effects, pair, look, groups, at, cells, shown), moments)
+            link = _worse(_link(effects, pair, look, groups, at, cells, shown, stated), moments)
             link = replace(link, ruled=_is_ruled(pair, effects, schema))
         yield Look(pair, link, least, look.groups)
 
@@ -252,8 +252,11 @@ def _link(
     at: tuple[Floats | None, Floats | None],
     cells: npt.NDArray[np.floating],
     shown: float,
+    stated: float,
 ) -> SeenLink:
     """Returns a link with both associations and its kept share.
+
+    Rows and table have what rules make of it, and of the rest as much as the look says.
 
     Args:
         effects: of the last model.
@@ -263,6 +266,7 @@ def _link(
         at: their places.
         cells: the table's marginal.
         shown: share of an association that the look shows.
+        stated: |r|^2 that stated rules make by themselves.
     """
     most = max(1.0, float(min(map(max, few))))
     squared, (share, spread) = min(most, max(0.0, look.squared) / shown), look.kept(cells, most)
@@ -275,6 +279,10 @@ def _link(
         squared = min(most, squared)
         share = max(share * left, 1.0 - LOST["link"])  # scores need not be normal: they lose no link
     spread = math.hypot(spread, (1.0 - shown) / math.sqrt(12.0))  # of what no group showed, anything may be kept
+    squared = min(most, max(squared, stated))
+    if stated:  # so much is kept by rules alone; of the rest, all or nothing may be
+        ruled = min(1.0, stated / max(squared, table_squared))
+        share, spread = max(share, ruled), min(spread, (1.0 - ruled) / math.sqrt(12.0))
     seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(table_squared / most))
     return SeenLink(pair, round(seen, 3), round(now, 3), round(share, 3), round(spread, 3))
 

@@ -79,6 +79,24 @@ class Units:
         return self.of_groups(sums_of_groups(self.index, np.ravel(cells), len(self.alone)) - self.alone)
 
 
+def stated_length(effects: Effects, pair: Clique, few: Groups) -> float:
+    """Returns the least |r|^2 that stated rules leave, in few groups.
+
+    In a group of cells that are all impossible, r is what independence expects, with a minus sign, and over the groups
+    of either column it sums to nothing. Every such r is the shortest one and something at right angles to it.
+    """
+    impossible = effects.domain.impossible(pair)
+    if impossible is None:
+        return 0.0
+    units = Units.of(effects.masses, pair, few)
+    never = np.bincount(units.index, ~np.ravel(impossible), len(units.alone)) == 0
+    roots, sides = np.sqrt(units.alone), np.indices([int(grouping.max()) + 1 for grouping in few]).reshape(2, -1)
+    sums = [np.where(side == group, roots, 0.0) for side in sides for group in range(int(side.max()) + 1)]
+    fixed = np.concatenate([sums, np.eye(len(roots))[never]])
+    shortest = np.linalg.lstsq(fixed, np.append(np.zeros(len(sums)), -roots[never]), rcond=None)[0]
+    return float(shortest @ shortest)
+
+
 class Scores:
     """Two ordered columns as correlated normal scores.
 

@@ -351,6 +351,23 @@ def test_pairs_of_a_stated_rule_are_known() -> None:
     assert len(found.links) == 4 and 0 < found.unlinked <= 6  # z beside school and town
 
 
+@pytest.mark.parametrize(("gone", "association"), [(0.7, 1.0), (0.85, 0.64)])
+def test_a_stated_rule_is_seen_however_strong_the_noise(gone: float, association: float) -> None:
+    """Whoever is there has no last day, and of those who left some have none either."""
+    columns = {"day": {"kind": "integer", "lower": 0, "upper": 7, "missing": True}}
+    columns |= {"state": {"kind": "categorical", "categories": ["there", "left"], "other": False}}  # type: ignore[dict-item]
+    rule = {"when": {"state": "there"}, "then": {"day": None}}
+    domain = Schema.from_dict({"columns": columns, "constraints": [rule]}).domain
+    rows, noise = 2_000.0, np.random.default_rng(5).normal(0, 900.0, (9, 2))
+    days = np.append(np.full(8, (1 - gone) / 8), gone)
+    ones = [Measurement(("day",), rows * days, 1.0), Measurement(("state",), rows * np.array([0.7, 0.3]), 1.0)]
+    released = [*ones, Measurement(("day", "state"), rows * np.outer(days, [0.7, 0.3]) + noise, 900.0)]
+    schema = Schema.from_dict({"columns": columns, "constraints": [rule]})
+    model, evidence = estimate(domain, ones, total=rows), Evidence(tuple(released), rows)
+    (link,) = seen_links(Effects(model, evidence, (), [("day", "state")]), (), [("day", "state")], schema, {}).links
+    assert link.ruled and link.seen == pytest.approx(association, abs=0.02) and link.judged().state == "kept"
+
+
 # Pieces of a look -----------------------------------------------------------------------------------------------------
 
 EVEN = np.full((4, 4), 1 / 16)
