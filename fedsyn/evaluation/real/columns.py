@@ -16,6 +16,11 @@ from fedsyn.evaluation.verdict import LOST, Judged, judged
 from fedsyn.lazy import pd
 from fedsyn.table.schema import Schema
 
+#: Fewer rows, half of one tail, are nothing that a use needs: lost, they change a column.
+_NEEDED_TAIL = 0.005
+#: The largest part of a loss that only changes a column.
+_CHANGED = 0.75
+
 
 class Share(NamedTuple):
     """A value's share of the real and of the synthetic rows."""
@@ -48,6 +53,8 @@ class ColumnScore:
         spread: by how much the logarithm of the standard deviation changed, beyond what chance and one row do.
         tail: share of rows beyond the middle 98% of the real ones; None without order.
         tail_lost: how much of it is lost, beyond what chance does.
+        rare: of the values that fewer rows share, the one that lost most of them; None: none lost more than by chance.
+        rare_lost: how much of it is lost, beyond what chance does.
         decimals: most digits after the point, real and synthetic; None: not of numbers, or more than six.
         ordered: whether its values are numbers or dates; plain: whether they are numbers.
         by_schema: whether the schema of the table loses as much of the real rows, without any noise.
@@ -68,6 +75,8 @@ class ColumnScore:
     spread: float
     tail: Share | None
     tail_lost: float
+    rare: Share | None
+    rare_lost: float
     decimals: tuple[int | None, int | None]
     ordered: bool
     plain: bool
@@ -89,20 +98,20 @@ class ColumnScore:
         losses += [] if self.moments is None else _of_moments(*self.moments, self.spread, self.plain)
         if self.tail is not None:
             was, now = map(percent, self.tail[1:])
-            losses.append(("tail", self.tail_lost, f"{was} of the real rows lie far out, and {now} of its rows do"))
+            least = 1.0 if self.tail.real >= _NEEDED_TAIL else _CHANGED * LOST["tail"]
+            lost = min(self.tail_lost, least)
+            losses.append(("tail", lost, f"{was} of the real rows lie far out, and {now} of its rows do"))
         # Numbers that no real row has are no loss of a mean: they are said, and the column has moved at most.
         unlike = f"{percent(self.unlike)} of its numbers stand in no real row{self._digits()}"
-        losses.append(("other", min(self.unlike, 0.75 * LOST["other"]), unlike))
-        for share in filter(None, (self.common, self.missing)):
+        losses.append(("other", min(self.unlike, _CHANGED * LOST["other"]), unlike))
+        for share in filter(None, (self.common, self.rare, self.missing)):
             words = "it was missing in" if share is self.missing else f"{share.label!r} had"
             then = "is in" if share is self.missing else "has"
-            losses.append(
-                (
-                    "share",
-                    share.moved,
-                    f"{words} {percent(share.real)} of the rows and {then} {percent(share.synthetic)}",
-                )
-            )
+            kind, amount = "share", share.moved
+            if share is self.rare:
+                kind, amount = "tail", min(self.rare_lost, _CHANGED * LOST["tail"])
+            became = f"{percent(share.real)} of the rows and {then} {percent(share.synthetic)}"
+            losses.append((kind, amount, f"{words} {became}"))
         return losses
 
     def _digits(self) -> str:
@@ -192,7 +201,7 @@ def column_score(name: str, column: ReadColumn, through: Through | None) -> Colu
     drawn = reading.drawn(real)
     x, y = (np.bincount(drawn.codes(cells), minlength=drawn.size) / max(1, len(cells.at)) for cells in (real, made))
     shown = (x > 0) | (y > 0)
-    tail, tail_lost = _tail(real, made)
+    (tail, tail_lost), (rare, rare_lost) = _tail(real, made), _rare(column, p, q)
     score = ColumnScore(
         name=name,
         score=closeness(p, q),
@@ -206,6 +215,8 @@ def column_score(name: str, column: ReadColumn, through: Through | None) -> Colu
         spread=_spread(real.known, made.known),
         tail=tail,
         tail_lost=tail_lost,
+        rare=rare,
+        rare_lost=rare_lost,
         decimals=(_decimals(real), _decimals(made)) if reading.plain else (None, None),
         ordered=reading.ordered,
         plain=reading.plain,
@@ -305,7 +316,7 @@ def _tail(real: Cells, synthetic: Cells) -> tuple[Share | None, float]:
     """Returns the share of rows far out, and its loss.
 
     Far out is beyond the middle 98% of the real rows: two percent of them, one of a column with one tail, fewer where
-    values tie. Fewer than half a percent, half of one tail, are no tail that a use needs.
+    values tie.
 
     Of counts, so two standard errors are allowed for: fresh rows that lose a quarter beyond one would call 1 to 6% of
     columns moved whose tails have 60 to 10 rows, beyond two 0.04 to 0.5%. A use needs all of few columns.
@@ -314,10 +325,36 @@ def _tail(real: Cells, synthetic: Cells) -> tuple[Share | None, float]:
         return None, 0.0
     low, high = np.quantile(real.known, [0.01, 0.99])
     was, now = (float(((x.known < low) | (x.known > high)).mean()) for x in (real, synthetic))
-    if was < 0.005:
+    if not was:
         return None, 0.0
-    error = math.sqrt(1.0 / (was * len(real.known)) + 1.0 / (was * len(synthetic.known)))
-    return Share("far out", short(was), short(now)), short(max(0.0, 1.0 - now / was - 2.0 * error))
+    return Share("far out", short(was), short(now)), short(_lost(was, now, len(real.known), len(synthetic.known), 2.0))
+
+
+def _rare(column: ReadColumn, p: Floats, q: Floats) -> tuple[Share | None, float]:
+    """Returns the value of few rows that lost most of them, and its loss.
+
+    The shares of codes are p in the real rows, and q. A table has hundreds of such values, so two and a half standard
+    errors are allowed for. Fresh rows call a value changed once in 1.5 million times or less: so do the probabilities
+    of two Poisson variables of one mean. One of 23 rows is seen to be gone.
+    """
+    rows, reading = [len(codes) for codes in column.codes[:2]], column.reading
+    lost = {
+        int(at): _lost(float(p[at]), float(q[at]), rows[0], rows[1], 2.5)
+        for at in np.flatnonzero(reading.single & (p > 0) & (p <= SHARED))
+    }
+    worst = max(lost, key=lost.__getitem__, default=None)
+    if worst is None or not lost[worst]:
+        return None, 0.0
+    return Share(reading.labels[worst], short(float(p[worst])), short(float(q[worst]))), short(lost[worst])
+
+
+def _lost(was: float, now: float, rows: int, synthetic_rows: int, errors: float) -> float:
+    """Returns which part of a share is lost, beyond some standard errors.
+
+    Each table's number of rows of that kind is a Poisson variable.
+    """
+    error = math.sqrt((1.0 / rows + 1.0 / synthetic_rows) / was)
+    return max(0.0, 1.0 - now / was - errors * error)
 
 
 def _decimals(cells: Cells) -> int | None:

@@ -71,10 +71,27 @@ def test_a_tail_is_what_lies_beyond_the_middle_98_of_100_less_two_errors() -> No
     assert found.tail_lost == pytest.approx(1.0 - now / was - 2.0 * error, rel=1e-2) and 0.5 < found.tail_lost < 0.7
 
 
-def test_a_tail_of_fewer_than_one_row_in_two_hundred_is_none() -> None:
-    for few, is_tail in ((49, False), (51, True)):
-        real = np.r_[np.zeros(10_000 - few), np.ones(few)]
-        assert (score(real, real).tail is not None) == is_tail
+def test_a_tail_of_fewer_than_one_row_in_two_hundred_changes_a_column_at_most() -> None:
+    """Two claims have 40 rows of 10,000, or 60; of 12 nothing can be said."""
+    for few, state in ((60, "lost"), (40, "changed"), (12, "kept")):
+        real = np.r_[np.zeros(7_000), np.ones(3_000 - few), np.full(few, 2.0)]
+        judged = score(real, np.minimum(real, 1.0)).judged()
+        assert judged.state == state and score(real, real).judged().loss == 0.0
+        assert state == "kept" or judged.why == f"0.{few // 10}% of the real rows lie far out, and 0% of its rows do"
+
+
+@pytest.mark.parametrize("values", [("INFO", "WARN", "ERROR"), (200, 404, 500)], ids=["words", "numbers"])
+def test_a_rare_value_that_is_gone_changes_a_column(values: tuple[object, ...]) -> None:
+    def rows(*counts: int) -> list[object]:
+        return [value for value, rows in zip(values, counts, strict=True) for _ in range(rows)]
+
+    real = rows(1_780, 180, 40)
+    gone, half, few = (score(real, rows(1_780 + n, 180, 40 - n)) for n in (40, 20, 10))
+    assert gone.judged().state == "changed" and gone.judged().why == f"'{values[2]}' had 2% of the rows and has 0%"
+    assert gone.rare_lost == pytest.approx(1.0 - 2.5 * math.sqrt(2 / 40), abs=1e-3)
+    assert half.rare is None and half.judged().state == few.judged().state == "kept"  # by chance, once in a while
+    assert score(rows(17_800, 1_800, 400), rows(18_000, 1_800, 200)).judged().state == "changed"
+    assert score(rows(1_850, 128, 22), rows(1_872, 128, 0)).judged().state == "kept"
 
 
 def test_new_values_count_beyond_what_new_rows_of_the_same_kind_bring() -> None:

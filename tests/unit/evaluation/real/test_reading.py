@@ -109,8 +109,8 @@ def test_what_becomes_of_numbers(change: Callable[[np.ndarray], np.ndarray], why
     assert (judged.state == "kept") if why is None else (judged.state == "lost" and why in judged.why), judged
 
 
-@pytest.mark.parametrize(("share", "state"), [(0.004, "kept"), (0.008, "lost")])
-def test_a_tail_is_judged_from_one_row_in_two_hundred_on(share: float, state: str) -> None:
+@pytest.mark.parametrize(("share", "state"), [(0.001, "kept"), (0.004, "changed"), (0.008, "lost")])
+def test_a_tail_of_one_row_in_two_hundred_is_lost_and_a_smaller_one_changes_a_column(share: float, state: str) -> None:
     claims = np.repeat([0, 1, 2], [9_000, 1_000 - round(share * 10_000), round(share * 10_000)])
     assert column(claims, np.minimum(claims, 1)).judged().state == state
 
