@@ -53,7 +53,7 @@ class ColumnScore:
         spread: by how much the logarithm of the standard deviation changed, beyond what chance and one row do.
         tail: share of rows beyond the middle 98% of the real ones; None without order.
         tail_lost: how much of it is lost, beyond what chance does.
-        rare: of the values that fewer rows share, the one that lost most of them; None: none lost more than by chance.
+        rare: of the words that fewer rows share, the one that lost most of them; None: none lost more than by chance.
         rare_lost: how much of it is lost, beyond what chance does.
         decimals: most digits after the point, real and synthetic; None: not of numbers, or more than six.
         ordered: whether its values are numbers or dates; plain: whether they are numbers.
@@ -316,7 +316,7 @@ def _tail(real: Cells, synthetic: Cells) -> tuple[Share | None, float]:
     """Returns the share of rows far out, and its loss.
 
     Far out is beyond the middle 98% of the real rows: two percent of them, one of a column with one tail, fewer where
-    values tie.
+    values tie. A limit of the middle that few rows reach or pass is far out as well, if that is lost rather.
 
     Of counts, so two standard errors are allowed for: fresh rows that lose a quarter beyond one would call 1 to 6% of
     columns moved whose tails have 60 to 10 rows, beyond two 0.04 to 0.5%. A use needs all of few columns.
@@ -324,24 +324,26 @@ def _tail(real: Cells, synthetic: Cells) -> tuple[Share | None, float]:
     if not len(real.known) or not len(synthetic.known):
         return None, 0.0
     low, high = np.quantile(real.known, [0.01, 0.99])
-    was, now = (float(((x.known < low) | (x.known > high)).mean()) for x in (real, synthetic))
-    if not was:
-        return None, 0.0
-    return Share("far out", short(was), short(now)), short(_lost(was, now, len(real.known), len(synthetic.known), 2.0))
+    ends = (real.known <= low).mean() <= SHARED, (real.known >= high).mean() <= SHARED
+    wider = [np.nextafter(low, np.inf) if ends[0] else low, np.nextafter(high, -np.inf) if ends[1] else high]
+    found = []
+    for below, above in ((low, high), wider):
+        was, now = (float(((x.known < below) | (x.known > above)).mean()) for x in (real, synthetic))
+        lost = _lost(was, now, len(real.known), len(synthetic.known), 2.0) if was else 0.0
+        found.append((Share("far out", short(was), short(now)) if was else None, short(lost)))
+    return max(found, key=lambda one: one[1])
 
 
 def _rare(column: ReadColumn, p: Floats, q: Floats) -> tuple[Share | None, float]:
-    """Returns the value of few rows that lost most of them, and its loss.
+    """Returns the word of few rows that lost most of them, and its loss.
 
-    The shares of codes are p in the real rows, and q. A table has hundreds of such values, so two and a half standard
-    errors are allowed for. Fresh rows call a value changed once in 1.5 million times or less: so do the probabilities
-    of two Poisson variables of one mean. One of 23 rows is seen to be gone.
+    The shares of codes are p in the real rows, and q. A table has hundreds of such words, so two and a half standard
+    errors are allowed for. Fresh rows call one changed once in 1.5 million times or less: so do the probabilities of
+    two Poisson variables of one mean. One of 23 rows is seen to be gone.
     """
     rows, reading = [len(codes) for codes in column.codes[:2]], column.reading
-    lost = {
-        int(at): _lost(float(p[at]), float(q[at]), rows[0], rows[1], 2.5)
-        for at in np.flatnonzero(reading.single & (p > 0) & (p <= SHARED))
-    }
+    words = np.arange(len(reading.lows), len(reading.lows) + len(reading.words))
+    lost = {int(at): _lost(float(p[at]), float(q[at]), rows[0], rows[1], 2.5) for at in words[(p[words] <= SHARED)]}
     worst = max(lost, key=lost.__getitem__, default=None)
     if worst is None or not lost[worst]:
         return None, 0.0
