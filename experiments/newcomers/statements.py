@@ -179,7 +179,7 @@ def _uses(what: str, verdict: Verdict, truth: Verdict) -> Told:
     fits = {use.name: use.fit for use in truth.uses()}
     for word, some in (("good for a use", verdict.good()), ("not good for a use", verdict.bad())):
         for use in some:
-            if fits[use.name] is not None:
+            if fits.get(use.name) is not None:
                 yield what.format(word), fits[use.name] is use.fit
 
 
@@ -259,6 +259,14 @@ def from_released(one: Run) -> Told:
     said, truth = one.predicted, one.compared
     yield from _uses("from released values, {}: so beside the real rows", said.verdict(), truth.verdict())
     states = {column.name: column.judged().state for column in truth.columns}
+    kept = {
+        f"{first} × {second}"
+        for pair in truth.pairs
+        if {pair.judged().state, states[pair.first], states[pair.second]} == {"kept"}
+        for first, second in ((pair.first, pair.second), (pair.second, pair.first))
+    }
+    for name in said.verdict().sure:
+        yield "from released values, good for the table of two columns: so beside the real rows", name in kept
     moments = {column.name: column.moments for column in truth.columns}
     for column in said.judged_columns():
         if column.state in _SURE:

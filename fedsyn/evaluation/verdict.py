@@ -12,6 +12,7 @@ changed. Whoever finds the losses, from real rows or from released values alone,
 | the mean of a column | moved by more than 0.2 standard deviations of the real values |
 | its standard deviation | multiplied or divided by more than 1.5, beyond what chance and one row do |
 | its tails, beyond the middle 98% of the real rows | fewer than half of the rows, beyond what chance does |
+| a tail of fewer than half a percent, a word that few rows share | never: it has changed |
 | the share of a value that many rows share, or of missing | moved by more than 10 points |
 | its shares together | more than a fifth of the rows fall into another group of values |
 | values that are `other`, or in no real row | more than a fifth of the rows |
@@ -30,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from fedsyn.output import shortened
+from fedsyn.output import first_of, shortened
 from fedsyn.table.schema import CategoricalColumn
 from fedsyn.table.schema.columns import Column
 
@@ -47,6 +48,7 @@ CHANCE = 0.05
 NEEDED = 0.9
 #: Characters of one sentence of a verdict: two lines of a terminal.
 LONGEST = 160
+_LONGEST_NAME = 30  # of a pair among others
 
 State = Literal["kept", "changed", "lost"]
 
@@ -192,6 +194,7 @@ class Verdict:
         doubt: whether columns and links between kept and lost may be anything: noise leaves it open.
         hidden: how many other pairs may be linked without having been seen.
         unseen: what was not seen, as one clause; empty where all was.
+        sure: pairs that are kept, and both of their columns, whatever became of the others; the strongest first.
         training: what a model learns from the table: how good, 1 as from real rows, and the words for it; None: `why`.
         why: why training cannot be judged.
         next: what to do next, as one clause; empty where nothing is amiss.
@@ -205,6 +208,7 @@ class Verdict:
     doubt: bool = False
     hidden: int = 0
     unseen: str = ""
+    sure: Sequence[str] = ()
     training: tuple[float, str] | None = None
     why: str = ""
     next: str = ""
@@ -222,6 +226,18 @@ class Verdict:
         learned = None if self.training is None else self.training[0] >= NEEDED
         training = Use("training", learned, why=self.why if self.training is None else self.training[1])
         return counts, pairs, regression, training
+
+    def told(self) -> tuple[Use, ...]:
+        """Returns the uses as they are said.
+
+        Where nobody knows of tables of two columns in general, those are named that are known to be kept.
+        """
+        counts, pairs, *others = self.uses()
+        if pairs.fit is not None or not self.sure:
+            return counts, pairs, *others
+        tables = "table" if len(self.sure) == 1 else "tables"
+        named = first_of([shortened(name, _LONGEST_NAME) for name in self.sure], 2)
+        return counts, Use(f"the {tables} of {named}", True), replace(pairs, name=f"other {pairs.name}"), *others
 
     @property
     def _first(self) -> tuple[Judged, ...]:
@@ -252,15 +268,15 @@ class Verdict:
 
     def good(self) -> tuple[Use, ...]:
         """Returns the uses that the table is fit for."""
-        return tuple(use for use in self.uses() if use.fit is True)
+        return tuple(use for use in self.told() if use.fit is True)
 
     def bad(self) -> tuple[Use, ...]:
         """Returns the uses that it is not fit for."""
-        return tuple(use for use in self.uses() if use.fit is False)
+        return tuple(use for use in self.told() if use.fit is False)
 
     def unknown(self) -> tuple[Use, ...]:
         """Returns the uses of which nobody knows."""
-        return tuple(use for use in self.uses() if use.fit is None)
+        return tuple(use for use in self.told() if use.fit is None)
 
     def sentences(self) -> tuple[str, ...]:
         """Returns at most four short sentences.
@@ -268,7 +284,7 @@ class Verdict:
         Good for, not good for, not known, next. The loss of a foremost link is said first.
         """
         good, bad, unknown = self.good(), self.bad(), self.unknown()
-        said = [_fitting([f"Good for {_listed(good)}"])] if good else []
+        said = [_fitting([f"Good for {_listed(good, counts=counts)}" for counts in (True, False)])] if good else []
         if bad:
             first = worst([one for one in self._first if one.state == "lost"])
             needed = [one for one in self._every if one.state != "kept"] if bad[0].of else []

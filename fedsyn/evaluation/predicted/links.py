@@ -128,7 +128,7 @@ class SeenLinks:
         if not self.hidden:
             return ""
         why = "noise may hide" if self.looked else "nothing released shows"
-        return f"{why} links in {_pairs(self.hidden, self.other)}"
+        return f"{why} links in {f'{self.hidden:,} of ' * (self.hidden < self.pairs)}{_pairs(self.pairs, '')}"
 
     def sentence(self) -> str:
         """Returns what is known of the other pairs, without a full stop.

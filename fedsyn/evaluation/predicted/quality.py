@@ -180,14 +180,17 @@ class PredictedQuality(Evaluation):
     def verdict(self) -> Verdict:
         """Returns what the table is fit for, by released values."""
         links = self.seen.links
-        names = [link.columns for link in links]
+        names, columns = [link.columns for link in links], self.judged_columns()
+        kept = {one.name for one in columns if one.state == "kept"}
+        sure = [link for link in links if link.judged().state == "kept" and kept.issuperset(link.columns)]
         return Verdict(
-            columns=self.judged_columns(),
+            columns=columns,
             links=[link.judged() for link in links],
             foremost=[links[at].judged() for at in foremost(names, [link.seen for link in links], self.label)],
             doubt=True,
             hidden=self.seen.hidden,
             unseen=self.seen.hiding(),
+            sure=[" × ".join(link.columns) for link in sorted(sure, key=lambda link: -link.seen)],
             why="it needs real rows",
             next=self.remedy(),
         )

@@ -124,9 +124,9 @@ def answers(evaluation: Evaluation) -> list[Part]:
         return []
     uses, known = list[tuple[str, ...]](), set[str]()
     at_the_end = evaluation.missing.values() if isinstance(evaluation, TableComparison) else ()
-    for use in verdict.uses():
+    for use in verdict.told():
         why = "not looked at" if use.why in at_the_end else "" if use.counted and use.why in known else use.why
-        uses.append((_MARKS[use.fit], use.name.capitalize(), use.counted, why))
+        uses.append((_MARKS[use.fit], f"{use.name[:1].upper()}{use.name[1:]}", use.counted, why))
         known.add(use.why)
     return [Part("uses", uses), *([Part("next", ("Next", verdict.next))] if verdict.next else [])]
 

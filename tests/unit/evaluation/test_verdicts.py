@@ -327,6 +327,20 @@ def test_a_verdict_is_a_few_short_sentences() -> None:
     assert judged("x", [("mean", 0.21, "m"), ("rows", 0.1, "r")]).state == "lost"
 
 
+def test_pairs_that_are_kept_are_named_where_nobody_knows_of_all() -> None:
+    some = Verdict(columns=COLUMNS, links=[KEPT, MOVED], doubt=True, hidden=9, unseen="u", sure=["a × b", "b × c"])
+    assert some.sentences() == (
+        "Good for counts of single columns (2 of 2 columns kept) and the tables of a × b, b × c.",
+        "Not known: other tables of two columns (1 of 2 linked pairs kept, u), regression and training.",
+    )
+    assert [use.name for use in replace(some, columns=[MOVED], sure=["a × b"]).good()] == ["the table of a × b"]
+    many = replace(some, sure=[f"{'x' * 40} × {k}" for k in range(9)])
+    assert "x × 0, " in many.sentences()[0] and many.sentences()[0].endswith(" × 1 and 7 more.")
+    # Where it is known of all, no single one is named.
+    assert replace(some, links=[KEPT], hidden=0).good() == replace(some, links=[KEPT], hidden=0, sure=()).good()
+    assert all(use.of for use in replace(some, links=[KEPT, LOST], hidden=0).bad())
+
+
 def test_runs_of_different_schemas_are_not_starred(tmp_path: Path) -> None:
     folders = []
     for number, bins in enumerate((4, 8)):

@@ -301,7 +301,7 @@ def test_what_is_said_of_links_that_were_not_seen() -> None:
         "no link was seen in 80 other pairs; nine of ten with an association above 0.33 would have been. The noise was "
         "too strong to say anything about links in 22 other pairs"
     )
-    assert (some.unknown, some.hidden, some.hiding()) == (22, 102, "noise may hide links in 102 other pairs")
+    assert (some.unknown, some.hidden, some.hiding()) == (22, 102, "noise may hide links in 102 of 103 pairs")
     assert replace(some, least=0.12).hidden == 22  # what is called a link would have been seen in the others
     none = replace(some, links=(), unlinked=0, least=1.0)
     assert none.sentence() == "the noise was too strong to say anything about links in 103 pairs"

@@ -67,7 +67,19 @@ def test_a_verdict_has_doubt_and_counts_what_is_hidden() -> None:
     links = SeenLinks((weak, strong), 6, 6, 2, 0.3)
     found = replace(QUALITY, seen=links).verdict()
     assert [one.name for one in found.foremost] == ["a × b"] and (found.doubt, found.hidden) == (True, 4)
-    assert found.unseen == "noise may hide links in 4 other pairs" and found.why == "it needs real rows"
+    assert found.unseen == "noise may hide links in 4 of 6 pairs" and found.why == "it needs real rows"
+
+
+def test_a_pair_is_sure_if_its_link_and_both_of_its_columns_are_kept() -> None:
+    links = [SeenLink(pair, seen, 0.4, 0.95, 0.05) for pair, seen in ((("a", "b"), 0.3), (("b", "c"), 0.5))]
+    links += [SeenLink(("a", "d"), 0.4, 0.4, 0.95, 0.3), SeenLink(("a", "c"), 0.2, 0.2, 0.95, 0.05)]
+    columns = (error("a"), error("b"), error("c"), error("d"))
+    found = replace(QUALITY, columns=columns, seen=SeenLinks(tuple(links), 6, 6)).verdict()
+    assert found.sure == ["b × c", "a × b", "a × c"]
+    moved = replace(
+        QUALITY, columns=(*columns[:2], error("c", value=0.3), columns[3]), seen=SeenLinks(tuple(links), 6, 6)
+    )
+    assert moved.verdict().sure == ["a × b"] and moved.verdict().good()[-1].name == "the table of a × b"
 
 
 def test_what_to_do_next_is_what_costs_most() -> None:
