@@ -199,7 +199,7 @@ def column_score(name: str, column: ReadColumn, through: Through | None) -> Colu
     p, q = (np.bincount(codes, minlength=reading.size) / max(1, len(codes)) for codes in column.codes[:2])
     one, other = (np.bincount(reading.groups, share).astype(np.float64) for share in (p, q))
     drawn = reading.drawn(real)
-    x, y = (np.bincount(drawn.codes(cells), minlength=drawn.size) / max(1, len(cells.at)) for cells in (real, made))
+    x, y = (drawn.counted(cells) / max(1, len(cells.at)) for cells in (real, made))
     shown = (x > 0) | (y > 0)
     (tail, tail_lost), (rare, rare_lost) = _tail(real, made), _rare(column, p, q)
     score = ColumnScore(
@@ -241,7 +241,7 @@ def _common(column: ReadColumn, p: Floats, q: Floats) -> list[Share]:
     if not reading.ordered and reading.words:
         many[int(np.argmax(np.where(reading.single, p, -1.0)))] = True
     common = [Share(reading.labels[at], short(p[at]), short(q[at])) for at in np.flatnonzero(many).tolist()]
-    known, held = np.unique(synthetic.known, return_counts=True)
+    known, held = synthetic.held
     for number, rows in zip(known, held, strict=True) if len(known) and held.max() > SHARED * len(synthetic.at) else ():
         if rows > SHARED * len(synthetic.at) and number not in reading.lows[reading.alone]:
             shares = float((real.known == number).sum()) / max(1, len(real.at)), rows / len(synthetic.at)
@@ -264,7 +264,7 @@ def _unlike(real: Cells, synthetic: Cells) -> float:
     A new row of the same kind has one with a chance of about the share of rows whose number nobody shares (Good 1953,
     after Turing).
     """
-    known, held = np.unique(real.known, return_counts=True)
+    known, held = real.held
     if not len(known) or not len(synthetic.known):
         return 0.0
     return max(0.0, float((~np.isin(synthetic.known, known)).mean()) - float((held == 1).sum()) / len(real.known))

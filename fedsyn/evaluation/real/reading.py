@@ -14,7 +14,7 @@ Words that mean yes and no are one, where the real rows themselves write them in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -66,6 +66,11 @@ class Cells:
     def known(self) -> Floats:
         """The numbers alone."""
         return self.numbers[np.isfinite(self.numbers)]
+
+    @cached_property
+    def held(self) -> tuple[Floats, Integers]:
+        """Different numbers, ascending, and the rows of each."""
+        return np.unique(self.known, return_counts=True)
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -187,7 +192,7 @@ class Reading:
     @classmethod
     def of(cls, notation: Notation, cells: Cells) -> Reading:
         """Finds the codes of a column from its real cells."""
-        known, held = np.unique(cells.known, return_counts=True)
+        known, held = cells.held
         lows, alone = _cells_between(known, held, len(cells.at))
         place = np.searchsorted(lows, known, side="right") - 1
         rows, sums = (np.bincount(place, weights, minlength=len(lows)) for weights in (held, held * known))
@@ -229,12 +234,24 @@ class Reading:
 
     def codes(self, cells: Cells) -> Integers:
         """(n,) codes of a table's cells."""
-        first, size, rest = len(self.lows), self.size, (self.size - 1, self.size - 3)
-        table = [first + self.words[w] if w in self.words else rest[w in self.rare] for w in cells.words]
-        codes = np.array([*table, size - 2], np.int64)[cells.at]
-        is_number = np.isfinite(cells.numbers)
-        codes[is_number] = np.searchsorted(self.lows, cells.known, side="right") - 1 if first else size - 1
+        codes = np.array([*self._of_words(cells.words), self.size - 2], np.int64)[cells.at]
+        codes[np.isfinite(cells.numbers)] = self._of_numbers(cells.known)
         return codes
+
+    def counted(self, cells: Cells) -> Integers:
+        """(size,) rows of each code."""
+        known, held = cells.held
+        rows = [*held.tolist(), *cells.counts.values(), int((np.isnan(cells.numbers) & (cells.at < 0)).sum())]
+        codes = np.array([*self._of_numbers(known), *self._of_words(cells.counts), self.size - 2], np.int64)
+        return np.bincount(codes, rows, minlength=self.size).astype(np.int64)
+
+    def _of_numbers(self, numbers: Floats) -> Integers:
+        cells = np.searchsorted(self.lows, numbers, side="right") - 1
+        return np.asarray(cells if self.ordered else np.full(len(numbers), self.size - 1), np.int64)
+
+    def _of_words(self, words: Iterable[str]) -> list[int]:
+        first, rest = len(self.lows), (self.size - 1, self.size - 3)
+        return [first + self.words[word] if word in self.words else rest[word in self.rare] for word in words]
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -272,7 +289,7 @@ class Reading:
         Few numbers stay each alone, as do values that many rows share. The outermost cells hold what lies beyond 99 of
         100 real rows.
         """
-        if not self.ordered or int(self.alone.sum()) == len(np.unique(cells.known)):
+        if not self.ordered or int(self.alone.sum()) == len(cells.held[0]):
             return self
         low, high = np.quantile(cells.known, [0.005, 0.995])
         unit = 1.0 if self.plain else _DAY
