@@ -335,7 +335,7 @@ def _tail(real: Cells, synthetic: Cells) -> tuple[Share | None, float]:
 
 
 def _rare(column: ReadColumn, p: Floats, q: Floats) -> tuple[Share | None, float]:
-    """Returns the word of few rows that lost most of them, and its loss.
+    """Returns the rare word that lost most, and its loss.
 
     The shares of codes are p in the real rows, and q. A table has hundreds of such words, so two and a half standard
     errors are allowed for. Fresh rows call one changed once in 1.5 million times or less: so do the probabilities of
