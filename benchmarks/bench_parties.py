@@ -30,9 +30,10 @@ import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.flower import ClientApp, Context
-from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.flower import Context
+from fedsyn.flower.direct import TableApp
 from fedsyn.flower.grid import InProcessGrid
+from fedsyn.flower.state import read_state, write_state
 from fedsyn.loading import parse_config
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
@@ -175,10 +176,10 @@ def grid_of(config: RunConfig, tables: SplitTable) -> InProcessGrid:
             json.loads(text) if text else {},
             save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
         )
-        return client_class(config.mechanism.name)(config, holder).to_client()
+        return client_class(config.mechanism.name)(config, holder)
 
     nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
-    return InProcessGrid(ClientApp(client_fn=client_fn, mods=[bridge]), nodes, {})
+    return InProcessGrid(TableApp(client_fn), nodes, {})
 
 
 def whole(config: RunConfig, tables: SplitTable) -> tuple[float, MechanismStrategy]:

@@ -25,18 +25,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from flwr.compat.client.client import Client
-
 from benchmarks.flower_engine import run_simulation
 from benchmarks.secagg_plus.contest.vector import Clock, Facts, Taken, client_of, make_strategy, read_results, to_text
 from fedsyn.aggregation.secagg.size import derive
 from fedsyn.aggregation.secure import SecureAggregation
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
-from fedsyn.flower import Context
-from fedsyn.flower.bridge import read_state, write_state
+from fedsyn.flower import Context, NumPyClient
 from fedsyn.flower.direct import TableApp
 from fedsyn.flower.grid import InProcessGrid
+from fedsyn.flower.state import read_state, write_state
 from fedsyn.loading import parse_config
 from fedsyn.registry import MECHANISMS
 from fedsyn.runs.engines import run
@@ -48,7 +46,7 @@ def sums_of(facts: Facts) -> list[Taken]:
     """The sums, by clients of this process that are called without messages."""
     config, clients = facts.config(), facts.clients
 
-    def client_fn(context: Context) -> Client:
+    def client_fn(context: Context) -> NumPyClient:
         text = read_state(context)
         return client_of(
             config,

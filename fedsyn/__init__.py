@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fedsyn.config import RunConfig
     from fedsyn.evaluation.analysis.combining import combine
     from fedsyn.evaluation.analysis.whole import analyse
+    from fedsyn.front.flower_app import FlowerApp
     from fedsyn.front.running import RunResult, run
     from fedsyn.front.synthesizer import Synthesizer, load
     from fedsyn.loading import load_config, parse_config
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from fedsyn.testing import check_mechanism
 
 __all__ = [
+    "FlowerApp",
     "RunConfig",
     "RunResult",
     "Schema",
@@ -55,6 +57,7 @@ __all__ = [
 
 # Where each name lives. The imports above say the same to type checkers, which cannot read this.
 _MODULES = {
+    "FlowerApp": "fedsyn.front.flower_app",
     "RunConfig": "fedsyn.config",
     "RunResult": "fedsyn.front.running",
     "Schema": "fedsyn.table.schema",

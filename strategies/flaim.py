@@ -233,6 +233,9 @@ class AugFlaim(Flaim):
     heterogeneity, and releases s choices; then the cohort's exact marginals (all one-way ones, and of each client those
     it chose) are summed, perturbed, and fitted.
 
+    Read `Flaim.protocol` from top to bottom, as Algorithm 1: it is a generator of requests, and `x = yield request` is
+    one exchange with the cohort (`MechanismStrategy.protocol` says what that is in Flower's terms).
+
     Departures from the paper (docs/mechanisms/flaim.md has them all, and why): the model is scaled to a public or
     released size n_k before a client compares its marginals with it; a sum is divided by the contributors' sizes rather
     than by its own noisy total, whose noise grows with the number of cells; the first round sums its one-way marginals

@@ -29,9 +29,9 @@ from fedsyn.errors import FedsynError
 from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.flower import Context
-from fedsyn.flower.bridge import read_state, write_state
 from fedsyn.flower.direct import TableApp
 from fedsyn.flower.grid import InProcessGrid
+from fedsyn.flower.state import read_state, write_state
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import assign, parse_config
 from fedsyn.protocol.strategy import MechanismStrategy
@@ -179,7 +179,7 @@ def fitted(
             save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
             pooled=lambda: pooled_view(train, domain),
         )
-        return client_class(config.mechanism.name)(config, holder).to_client()
+        return client_class(config.mechanism.name)(config, holder)
 
     nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
     strategy: MechanismStrategy = strategy_class(config.mechanism.name)(

@@ -9,6 +9,7 @@ The rest of the package imports Flower's classes from here.
 
 from __future__ import annotations
 
+import logging
 import os
 
 from fedsyn.flower.minors import require_known
@@ -23,13 +24,18 @@ for _name, _value in (
 ):
     os.environ.setdefault(_name, _value)
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result, Strategy
 
+#: Flower's logger, whose handler writes to the console.
+FLOWER_LOG = logging.getLogger("flwr")
+
 __all__ = [
+    "FLOWER_LOG",
+    "Array",
     "ArrayRecord",
     "ClientApp",
     "ConfigRecord",

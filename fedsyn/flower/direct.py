@@ -1,8 +1,8 @@
-"""Clients called in the server's own process, without Flower's messages.
+"""Calls of client halves, with Flower's messages and without.
 
 A message of Flower's is a handful of typed dictionaries that check every key, and each array in it is written in
-NumPy's format and read again, twice. Here the same client half is called with the same arrays and scalars, and what it
-answers is checked and counted as if it had been a message. What still keeps the two sides apart:
+NumPy's format and read again, twice. Without messages the same client half is called with the same arrays and scalars,
+and what it answers is checked and counted as if it had been a message. What still keeps the two sides apart:
 
 * the arrays of a request are written once, into bytes that nobody can change, and every client gets views of its own;
 * what a client returns is copied;
@@ -13,53 +13,79 @@ answers is checked and counted as if it had been a message. What still keeps the
 from __future__ import annotations
 
 import io
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ConfigRecord, Context
-from flwr.client import Client
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
 from fedsyn.errors import ProtocolError
-from fedsyn.flower.bridge import FitClient, bridge
-from fedsyn.flower.messages import EMPTY, NUMERIC
+from fedsyn.flower.messages import NUMERIC, pack, read_content
 from fedsyn.wire.refusals import refusal_of
 
-ClientFn = Callable[[Context], Client]
+ClientFn = Callable[[Context], NumPyClient]
 Arrays = list[npt.NDArray[Any]]
 #: An array as nobody can change it: shape, type, and its bytes in C order.
 Frozen = tuple[tuple[int, ...], np.dtype[Any], bytes]
 
 
 class TableApp(ClientApp):
-    """A ClientApp of bridged `NumPyClient`s.
+    """A ClientApp whose `train` function is a `NumPyClient`'s answer.
 
-    An in-process Grid can call them without messages.
+    An in-process Grid can call the client without messages.
 
     Args:
-        client_fn: makes a node's client, by `TableClient.to_client`.
-        mods: of Flower, with the bridge as the last one; with any other than the bridge every engine uses messages,
-            which is what mods work on.
+        client_fn: makes a node's client.
+        mods: of Flower; with any of them every engine uses messages, which is what mods work on.
     """
 
-    def __init__(self, client_fn: ClientFn, mods: Sequence[Any] = (bridge,)) -> None:
-        super().__init__(client_fn=client_fn, mods=list(mods))
-        self._client_fn, self._bare = client_fn, list(mods) == [bridge]
+    def __init__(self, client_fn: ClientFn, mods: Sequence[Any] = ()) -> None:
+        super().__init__(mods=list(mods))
+        self.train()(partial(answered, client_fn))
+        self._client_fn, self._bare = client_fn, not mods
+        self.__module__ = client_fn.__module__
         self._untouched = self._lifespan  # what Flower's decorator `lifespan` replaces
 
     @property
     def direct(self) -> ClientFn | None:
         """Function that makes a node's client.
 
-        None means that more than the bridge stands between a message and the client.
+        None means that something else stands between a message and the client.
         """
         return self._client_fn if self._bare and self._lifespan is self._untouched else None
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickles a module's `app` as its name.
+
+        Flower's simulation sends the app along with every message.
+        """
+        named = getattr(sys.modules.get(self.__module__), "app", None) is self
+        return "app" if named else object.__reduce_ex__(self, 2)
+
+
+def answered(client_fn: ClientFn, message: Message, context: Context) -> Message:
+    """Returns a node's reply to a message of the server.
+
+    An exception leaves the node as a refusal: Flower would send its text to the server.
+    """
+    try:
+        arrays, scalars = read_content(message)
+    except Exception as error:
+        arrays, scalars = [], refusal_of(error).scalars
+    else:
+        for array in arrays:  # on every engine: one process of clients shares what it received
+            array.flags.writeable = False
+        reply = called(client_fn, arrays, scalars, context)
+        arrays, scalars = reply.arrays, reply.scalars
+    return Message(pack(ArrayRecord(arrays), scalars), reply_to=message)
 
 
 @dataclass(frozen=True)
@@ -136,23 +162,24 @@ def _unpickled(node: int, parts: list[Any], scalars: Mapping[str, Any], size: in
 
 
 def ask(client_fn: ClientFn, request: DirectRequest, context: Context) -> DirectReply:
+    """Returns one node's answer without a message, as `called`."""
+    return called(client_fn, request.views(), dict(request.scalars), context)
+
+
+def called(client_fn: ClientFn, arrays: Arrays, scalars: Mapping[str, Any], context: Context) -> DirectReply:
     """Returns one node's answer, or its refusal.
 
     The context afterwards holds what the client wants to remember.
     """
     start = time.monotonic()
     try:
-        client = client_fn(context)
-        if not isinstance(client, FitClient):
-            raise TypeError("the client_fn of a TableApp gives what TableClient.to_client gives")
-        arrays, _, scalars = client.numpy_client.fit(request.views(), dict(request.scalars))
+        arrays, _, scalars = client_fn(context).fit(arrays, scalars)
         sent = [_sent(array) for array in arrays]
         if not all(type(key) is type(value) is str for key, value in scalars.items()):
             ConfigRecord(scalars)  # refuses what no message can bring
-        size = _text_bytes(scalars) + (_array_bytes(sent, 0) if sent else len(EMPTY))
     except Exception as error:
         sent, scalars = [], refusal_of(error).scalars
-        size = _text_bytes(scalars)
+    size = _text_bytes(scalars) + _array_bytes(sent, 0)
     return DirectReply(context.node_id, sent, scalars, size, time.monotonic() - start)
 
 

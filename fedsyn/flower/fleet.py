@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from fedsyn.errors import ConfigError
-from fedsyn.flower.messages import EMPTY, apart, is_together, objects_of, together
+from fedsyn.flower.messages import apart, is_together, objects_of, together
 from fedsyn.flower.private import (
     SYSTEM_TIME_TOLERANCE,
     TIMESTAMP_TOLERANCE,
@@ -630,7 +630,7 @@ def _read(content: RecordDict) -> tuple[dict[str, str], list[bytes]]:
     scalars = {key: value for key, value in content["config"].items() if isinstance(value, str)}
     if sum(len(key) + len(value) for key, value in scalars.items()) > MOST_TEXT:
         raise TooLarge("the texts of a message are longer than a node reads")
-    return scalars, [bytes(array.data) for key, array in apart(content["arrays"]).items() if key != EMPTY]
+    return scalars, [bytes(array.data) for array in apart(content["arrays"]).values()]
 
 
 Answer = Callable[[Incoming], Outgoing]

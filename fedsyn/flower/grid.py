@@ -12,9 +12,9 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedsyn.flower.asking import TRAIN, Answer, MessageGrid, Requests, late
-from fedsyn.flower.bridge import NodeContext
 from fedsyn.flower.direct import ClientFn, DirectReply, TableApp, ask
 from fedsyn.flower.private import name_message
+from fedsyn.flower.state import NodeContext
 from fedsyn.wire.envelope import Envelope
 from fedsyn.wire.refusals import Refusal
 
@@ -90,7 +90,7 @@ class InProcessGrid(MessageGrid, Grid):
     copied), an exception in a client becomes an error reply, and a reply that takes longer than the timeout is late
     and is not delivered. Replies come back in the order in which they finished.
 
-    An app that consists of a client and the bridge alone is called without messages, with the same result.
+    An app that consists of a client alone is called without messages, with the same result.
 
     Args:
         app: the ClientApp.

@@ -21,9 +21,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from fedsyn.errors import ProtocolError
 from fedsyn.flower.private import ErrorCode, ObjectTree
 
-EMPTY = "_empty"  # the key by which Flower's legacy conversion marks "no arrays"
 #: Flower's errors of a SuperLink that has no reply and expects none.
 GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+#: Causes of Flower's errors of a ClientApp, for people.
+_CAUSES = {
+    ErrorCode.LOAD_CLIENT_APP_EXCEPTION: ": its ClientApp could not be loaded (see the node's own log)",
+    ErrorCode.CLIENT_APP_RAISED_EXCEPTION: ": its ClientApp raised an exception outside of fedsyn (see the node's own "
+    "log); its function for `train` has to return what `fedsyn.FlowerApp.answer` returns",
+}
 NUMERIC = "uifb"  # kinds of NumPy types that a reply may hold
 _KEY = "_together"  # of the one array
 _FORM = "numpy.ndarray"
@@ -48,21 +53,26 @@ def read_reply(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]
     """
     if message.has_error():
         # The reason is free text made by the other side: it is not repeated, because it may quote anything.
-        raise ProtocolError(f"the client's node answered with error code {message.error.code}")
+        code = message.error.code
+        raise ProtocolError(f"the client's node answered with error code {code}{_CAUSES.get(code, '')}")
     try:
-        records = message.content
-        arrays = [_read_array(a) for key, a in records["arrays"].items() if key != EMPTY]
-        return arrays, dict(records["config"])
+        return read_content(message)
     except Exception as error:
         raise ProtocolError(f"the reply does not decode ({type(error).__name__})") from None
 
 
+def read_content(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]]:
+    """Returns arrays and scalars of a message's content."""
+    records = message.content
+    return [_read_array(array) for array in records["arrays"].values()], dict(records["config"])
+
+
 def _read_array(array: Array) -> npt.NDArray[Any]:
     if array.stype != _FORM:
-        raise ProtocolError("an array of the reply is not in NumPy's format")
+        raise ProtocolError("an array of the message is not in NumPy's format")
     decoded: npt.NDArray[Any] = array.numpy()  # np.load(allow_pickle=False)
     if decoded.dtype.kind not in NUMERIC:
-        raise ProtocolError("an array of the reply is not numeric")
+        raise ProtocolError("an array of the message is not numeric")
     return decoded
 
 

@@ -28,7 +28,6 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError, ProtocolError, Unable, refuse
 from fedsyn.flower import NumPyClient
-from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, Release, Unit, gaussian_rho
 from fedsyn.privacy.budget import require_budget
 from fedsyn.privacy.unit import kept_rows
@@ -183,9 +182,6 @@ class TableClient(NumPyClient):
         chosen = tuple(range(len(layout.cliques)) if active is None else active)
         cells, counts = layout_counts(self.codes, self.domain, layout, chosen)
         return Contribution(cells, counts, chosen, layout)
-
-    def to_client(self) -> FitClient:
-        return FitClient(self)
 
     # NumPyClient ---------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import numpy as np
 from fedsyn.aggregation.base import Enough, Forming, ServerSum
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError, RunError
-from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Message, MetricRecord, Strategy
+from fedsyn.flower import FLOWER_LOG, ArrayRecord, ConfigRecord, Grid, Message, MetricRecord, Strategy
 from fedsyn.flower.asking import NodeGrid, node_grid
 from fedsyn.flower.direct import chunks
 from fedsyn.privacy import Ledger, Release, sigma_for_rho
@@ -50,37 +50,32 @@ _BLOCK = 1024
 
 
 class OwnLoop(Strategy):
-    """A Flower `Strategy` whose hooks do nothing.
+    """A Flower `Strategy` whose `start` calls no hooks.
 
     A round of a mechanism is several exchanges, each with its own messages, so a subclass replaces `start` as a whole.
+    A loop of somebody else's that calls the hooks hears so: one that got no messages would end without a word.
     """
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Returns no messages: a mechanism's exchanges make them."""
-        return []
+        raise self._no_hook("configure_train")
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Returns nothing: the exchange that asked for replies reads them."""
-        return None, None
+        raise self._no_hook("aggregate_train")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Returns no messages: evaluation on clients would be another release."""
-        return []
+        raise self._no_hook("configure_evaluate")
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        return None
+        raise self._no_hook("aggregate_evaluate")
 
-    def summary(self) -> None:
-        """Logs nothing.
-
-        The statement and the settings stand in the run's ledger and configuration.
-        """
+    def _no_hook(self, name: str) -> ConfigError:
+        return ConfigError(f"{type(self).__name__} has no {name}: its rounds are in protocol(); call start(grid)")
 
 
 class Driver(OwnLoop):
@@ -272,6 +267,19 @@ class Driver(OwnLoop):
             yield
         finally:
             costs.add_seconds(phase, time.perf_counter() - start)
+
+    def summary(self) -> None:
+        """Logs mechanism, guarantee and protocol to Flower's logger."""
+        config = self.config
+        node, of = config.aggregation, config.federation
+        for line in (
+            f"{type(self).__name__} ({config.mechanism.name}), {len(self.domain)} columns",
+            f"\tguarantee: epsilon {config.privacy.epsilon:g} at delta {config.privacy.delta:g}, "
+            f"for one {config.privacy.unit}{'; seeded, so NOT private' if self.randomness.seeded else ''}",
+            f"\tclients: {1 if self.contract.central else of.clients}, sampling rate {of.sampling_rate:g}",
+            f"\taggregation: {node.protocol}, noise: {node.noise}",
+        ):
+            FLOWER_LOG.info(line)
 
     # Driving ----------------------------------------------------------------------------------------------------------
 

@@ -17,11 +17,10 @@ import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ProtocolError, RunError
+from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.evaluation.predicted import SketchError
-from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Result
-from fedsyn.flower.messages import array_record
-from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
+from fedsyn.flower import FLOWER_LOG, Array, ArrayRecord, ConfigRecord, Grid, MetricRecord, Result
+from fedsyn.inference import AnyModel, EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.estimation import estimate_config
 from fedsyn.inference.shrinkage import least_shares, of_measurements, smoothed
@@ -38,6 +37,8 @@ from fedsyn.wire.envelope import Reply
 from fedsyn.wire.requests import Request, Sum, Summed, SumRequest, Yielded
 
 Protocol = Generator[Yielded, Any, None]
+#: Flower's type: round and the model's arrays, to figures about them.
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 class MechanismStrategy(Driver):
@@ -90,6 +91,10 @@ class MechanismStrategy(Driver):
     @abstractmethod
     def protocol(self) -> Protocol:
         """Yields requests, receives answers, leaves the result in `self.model`.
+
+        To a reader of Flower it is the body of `Strategy.start`, from its first round to its last: `answer = yield
+        request` stands for `configure_train`, the Grid's `send_and_receive` and `aggregate_train`. The generator only
+        says what is asked next, as `httpx.Auth.auth_flow` does; `run` asks, charges and checks.
 
         The answer to an `Ask` is `dict[partition, Reply]`; to a `Sum` it is `Summed`, not `opened` when too few
         clients answered: then nothing was opened and nothing was charged. Those of a store stand with `Deal`, `Choose`
@@ -281,29 +286,92 @@ class MechanismStrategy(Driver):
         self,
         grid: Grid,
         initial_arrays: ArrayRecord | None = None,
-        num_rounds: int = 0,
+        num_rounds: int | None = None,
         timeout: float | None = None,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Any = None,
+        evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
         """Runs the mechanism to its end on a Grid.
 
-        The model is then in `self.model`, and in the result's arrays. Rounds are the mechanism's own; other arguments
-        exist for Flower's signature.
+        A ServerApp starts it as any Strategy. Rounds are told to Flower's logger. The model is then in `self.model` and
+        in the result's arrays.
+
+        Args:
+            grid: with the nodes.
+            initial_arrays, num_rounds, train_config, evaluate_config: of Flower's signature; refused, each by name.
+            timeout: seconds that a node has for one request; None: `federation.timeout`.
+            evaluate_fn: called after each round that has a model, with the round and the model's arrays, which follow
+                from released values alone. An exception of its own ends the run, and what was released stays spent.
+
+        Returns:
+            The last model's arrays, and of each round: cohort, dropped replies, selected marginals and epsilon so far
+            (`train_metrics_clientapp`), and what `evaluate_fn` returned (`evaluate_metrics_serverapp`).
+
+        Raises:
+            ConfigError: an argument that a mechanism has no use for.
+            RunError: too few clients answered.
         """
-        timeout = timeout or self.config.federation.timeout
+        unused = {
+            "initial_arrays": initial_arrays,
+            "num_rounds": num_rounds,
+            "train_config": train_config,
+            "evaluate_config": evaluate_config,
+        }
+        for name, value in unused.items():
+            if value is not None:
+                raise ConfigError(f"start({name}=...): {_UNUSED[name]}")
+        result, told = Result(), self._observer
+
+        def observe(record: RoundRecord, costs: RoundCosts) -> None:
+            if told is not None:
+                told(record, costs)
+            self._enter(result, record, evaluate_fn)
+
+        self._observer = observe
+        self.summary()
+        self.run(grid, timeout)
+        assert self.model is not None
+        result.arrays = _record_of(self.model)
+        FLOWER_LOG.info("finished: epsilon %.6g at delta %g", self.ledger.epsilon(), self.ledger.budget.delta)
+        return result
+
+    def _enter(self, result: Result, record: RoundRecord, evaluate_fn: EvaluateFn | None) -> None:
+        """Adds a finished round to a result, and logs it."""
+        t = record.round
+        metrics = {
+            "clients": len(record.cohort),
+            "dropped": len(record.dropped),
+            "selected": len(record.selected),
+            "epsilon": self.ledger.epsilon(),
+        }
+        result.train_metrics_clientapp[t] = MetricRecord(metrics)
+        FLOWER_LOG.info("[ROUND %d] %s", t, ", ".join(f"{name} {value:g}" for name, value in metrics.items()))
+        if evaluate_fn is not None and self.model is not None:
+            found = evaluate_fn(t, _record_of(self.model))
+            FLOWER_LOG.info("\tevaluate_fn: %s", found)
+            if found is not None:
+                result.evaluate_metrics_serverapp[t] = found
+
+    def run(self, grid: Grid, timeout: float | None = None) -> None:
+        """Runs the mechanism to its end on a Grid, and logs nothing.
+
+        The model is then in `self.model`.
+        """
+        seconds = self.config.federation.timeout if timeout is None else timeout
+        if not seconds > 0:
+            raise ConfigError(f"timeout: expected more than 0 seconds, found {seconds:g}")
         try:
             if self._after is None:
-                self.join(grid, timeout)
+                self.join(grid, seconds)
             else:
                 self.require_feasible()
                 self.announce(0.0)
-            self.drive(self.protocol(), grid, timeout)
+            self.drive(self.protocol(), grid, seconds)
             self.smooth()
             if self.afterwards is not None and self.model is not None:
                 self.begin_round(self.round + 1)
-                self.drive(self.afterwards(), grid, timeout)
+                self.drive(self.afterwards(), grid, seconds)
         finally:
             for party in self.kept:
                 party.close()
@@ -313,9 +381,22 @@ class MechanismStrategy(Driver):
             detail = f" (for instance: {reasons[-1]})" if reasons else ""
             # With a journal these rounds are answered for good.
             raise RunError(f"no round got enough replies: there is nothing to estimate a model from{detail}", False)
-        result = Result()
-        result.arrays = array_record(list(self.model.to_arrays().values()))
-        return result
+
+
+#: Reasons why a mechanism has no use for an argument of `start`.
+_UNUSED = {
+    "initial_arrays": "a mechanism starts from what it measures, not from a model; leave it out",
+    "num_rounds": "the rounds follow from the configuration, whose hash every client checks; leave it out, and set "
+    "`rounds` of the mechanism where it has that option",
+    "train_config": "clients answer the mechanism's own requests; leave it out, and set the mechanism's options in the "
+    "configuration",
+    "evaluate_config": "clients evaluate nothing for it, as that would be another release; leave it out",
+}
+
+
+def _record_of(model: AnyModel) -> ArrayRecord:
+    """Returns a model's arrays under their names, as `fedsyn.inference.read_model` takes them."""
+    return ArrayRecord({name: Array(np.asarray(values)) for name, values in model.to_arrays().items()})
 
 
 __all__ = ["MechanismStrategy", "Observer", "Participant", "Protocol", "RoundCosts", "RoundRecord", "Steps"]

@@ -25,7 +25,7 @@ import json
 import logging
 import os
 import pickle
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -38,9 +38,9 @@ import numpy.typing as npt
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, NodeError, NotReady
-from fedsyn.flower import Context
-from fedsyn.flower.bridge import read_state, write_state
+from fedsyn.flower import Context, NumPyClient
 from fedsyn.flower.direct import TableApp
+from fedsyn.flower.state import read_state, write_state
 from fedsyn.keys.holder_keys import load_identities, simulated_identities
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.private_bins.private_columns import PrivateColumns
@@ -56,16 +56,16 @@ from fedsyn.table.schema.holdings import Holding, alone
 from fedsyn.wire.holder import Account, Holder
 
 if TYPE_CHECKING:
-    from flwr.client import Client
-
     from fedsyn.table.data.encoded import EncodedTable
+    from fedsyn.table.data.readers import Options
+    from fedsyn.table.schema.frames import AnyFrame
 
 
 log = logging.getLogger("fedsyn")
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def client_fn(context: Context) -> Client:
+def client_fn(context: Context) -> NumPyClient:
     """Makes the mechanism's client half for this node's data holder."""
     node = context.node_config
     if "data" in node:
@@ -75,7 +75,7 @@ def client_fn(context: Context) -> Client:
     state: dict[str, Any] = json.loads(text) if text else {}
     holder = _real_holder(config, node, state) if "data" in node else _simulated_holder(config, context, state)
     holder.save = lambda changed: write_state(context, _compact(changed))
-    return client_of(config, holder).to_client()
+    return client_of(config, holder)
 
 
 def client_of(config: RunConfig, holder: Holder) -> Any:
@@ -267,7 +267,7 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
     require_agreed(config, agreed, by_person=False, pinned="identity" in node or "roster" in node)
     if "schema" not in node:
         raise NodeError("a node with 'data' needs the schema that its holder approved, as 'schema'")
-    partition, budget = _partition(node), _budget(config, node)
+    partition, budget = partition_of(node), _budget(config, node)
     files = (str(node["data"]), str(node["schema"]))
     rows = load_rows(*files, config.data.bins, config.data.label)
     if rows.schema.open and FOUND in state:
@@ -280,7 +280,8 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
     return holder_of(rows, partition, state, budget, keys)
 
 
-def _partition(node: Any) -> int | None:
+def partition_of(node: Any) -> int | None:
+    """Returns the partition that a node's configuration names, if any."""
     if "partition-id" not in node:
         return None
     number = str(node["partition-id"])
@@ -351,15 +352,37 @@ def load_rows(
         ConfigError: the run's configuration does not fit the schema.
     """
     from fedsyn.table.data.options import FileOptions
-    from fedsyn.table.data.readers import encode_open_file
 
     with _as_not_ready():
         schema, options = Schema.load(schema_file), FileOptions(key_file=key, rename=rename or None)
         schema.require_approved()
-    schema = schema.adjusted(bins, label)
+    return encoded_rows(lambda: data, schema.adjusted(bins, label), options)
+
+
+def encoded_rows(rows: Callable[[], AnyFrame | str | Path], schema: Schema, options: Options = None) -> LoadedRows:
+    """Returns a holder's own rows, encoded by the run's schema.
+
+    Args:
+        rows: gives the table, or a file's path.
+        schema: of the run.
+        options: how a file is read.
+
+    Raises:
+        NotReady: the table cannot be used, whatever the cause.
+    """
+    from fedsyn.table.data.alike import require_schema_columns
+    from fedsyn.table.data.readers import encode_open_file
+    from fedsyn.table.schema.frames import as_frame
+
     with _as_not_ready():
-        holding = Holding(schema)
-        codes, values = encode_open_file(data, schema, options, holding)
+        holding, table = Holding(schema), rows()
+        if isinstance(table, str | Path):
+            codes, values = encode_open_file(table, schema, options, holding)
+        else:
+            frame = as_frame(table)
+            require_schema_columns({"the table": list(frame.columns)}, schema, files=False)
+            block = holding.encoded(frame)
+            codes, values = block.codes, block.own
     for sentence in alone(holding):  # the node's log may say what the rows hold, a reply may not
         log.warning("%s", sentence)
     return LoadedRows(codes, schema.domain, schema.sha256, schema, values)

@@ -102,7 +102,7 @@ def serve(
                 strategy = server_half(config, prepared.schema.domain, schema.sha256, after=opening, **drawn)
             if config.evaluation.federated:
                 strategy.afterwards = FederatedEvaluation(config, prepared, strategy, randomness, out)
-            strategy.start(grid)
+            strategy.run(grid)
     finally:
         write_json(out / "ledger.json", _report(config, schema, driver.ledger))
     return strategy

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from fedsyn.config import RunConfig
-from fedsyn.flower import ClientApp, ConfigRecord, Message, RecordDict
-from fedsyn.flower.bridge import bridge
+from fedsyn.flower import ConfigRecord, Message, RecordDict
+from fedsyn.flower.direct import TableApp
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.joining import AGAIN
@@ -110,7 +110,7 @@ class KillingGrid(InProcessGrid):
         clients = nodes.prepared.clients
         self.order = [(k + turn) % clients for k in range(clients)]
         described = [{"partition-id": k, "num-partitions": clients} for k in self.order]
-        app = ClientApp(client_fn=client_fn, mods=[nodes.answer, bridge])
+        app = TableApp(client_fn, [nodes.answer])
         super().__init__(app, described, nodes.run_config)
         self.nodes, self.fate, self.without = nodes, fate, without
         for node, partition in enumerate(self.order, 1):

@@ -13,7 +13,7 @@ from flwr.compat.client.client import Client
 from flwr.compat.client.numpy_client import NumPyClient
 
 from fedsyn.flower import ClientApp, Context, Message
-from fedsyn.flower.bridge import bridge
+from fedsyn.flower.direct import answered
 from fedsyn.wire.envelope import ENVELOPE
 
 from .vector import counts, from_text, make_client
@@ -45,8 +45,7 @@ def choose(message: Message, context: Context, call_next: Callable[[Message, Con
         configs = from_text(str(context.run_config["facts"]))
         _, config = configs[json.loads(str(records["config"][ENVELOPE]))["config"]]
         partition = int(context.node_config["partition-id"])
-        ours = ClientApp(client_fn=lambda context: make_client(config, partition, context), mods=[bridge])
-        return ours(message, context)
+        return answered(lambda context: make_client(config, partition, context), message, context)
     return (flower_secure if RECORD_KEY_CONFIGS in records else flower_plain)(message, context)
 
 

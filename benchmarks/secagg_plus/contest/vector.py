@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.compat.client.client import Client
 
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.flower import ConfigRecord, Context
+from fedsyn.flower import ConfigRecord, Context, NumPyClient
 from fedsyn.inference import Measurement
 from fedsyn.keys.holder_keys import simulated_identities
 from fedsyn.loading import parse_config
@@ -192,7 +191,7 @@ class VectorStrategy(MechanismStrategy):
 MECHANISMS[NAME] = MechanismEntry(f"{__name__}:VectorStrategy", f"{__name__}:VectorClient", "a benchmark's vector")
 
 
-def make_client(config: RunConfig, partition: int, context: Context) -> Client:
+def make_client(config: RunConfig, partition: int, context: Context) -> NumPyClient:
     """The client half of client `partition`, with this configuration's state in its node's context."""
     key = f"bench {config.sha256}"  # several configurations share a simulation, and no ledger
     record = context.state.get(key)
@@ -205,7 +204,7 @@ def make_client(config: RunConfig, partition: int, context: Context) -> Client:
 
 def client_of(
     config: RunConfig, partition: int, state: dict[str, Any], save: Callable[[dict[str, Any]], None]
-) -> Client:
+) -> NumPyClient:
     """The same, with a memory that is kept elsewhere."""
     holder = Holder(
         partition,
@@ -217,7 +216,7 @@ def client_of(
         identities=lambda: simulated_identities(partition, config.federation.clients),
         save=save,
     )
-    return VectorClient(config, holder).to_client()
+    return VectorClient(config, holder)
 
 
 def to_text(sides: Sequence[Facts]) -> str:

@@ -26,8 +26,9 @@ from fedsyn.capabilities import PLAIN
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError
-from fedsyn.flower import ClientApp, Context
-from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.flower import Context
+from fedsyn.flower.direct import TableApp
+from fedsyn.flower.state import read_state, write_state
 from fedsyn.front.testing.failures import ProvokedError, described, errors_kept
 from fedsyn.front.testing.faults import Fault, ScriptedGrid
 from fedsyn.front.testing.schemas import AwkwardTable
@@ -132,10 +133,10 @@ def watched_grid(
         client = client_class(config.mechanism.name)(config, holder)
         client.ledger = TapedLedger.wrap(client.ledger, tape, f"client {partition}")
         _watch(client, partition, tape)
-        return client.to_client()
+        return client
 
     nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
-    return ScriptedGrid(ClientApp(client_fn=client_fn, mods=[bridge]), nodes, faults=faults, reverse=reverse)
+    return ScriptedGrid(TableApp(client_fn), nodes, faults=faults, reverse=reverse)
 
 
 def _watch(client: TableClient, partition: int, tape: Tape) -> None:

@@ -144,8 +144,8 @@ def test_the_smaller_budget_binds(node: dict[str, Any], own: dict[str, Any], bud
     run = {"resolved": json.dumps(run_config().to_dict())}
     context = Context(run_id=1, node_id=1, node_config={**node, **own}, state=RecordDict(), run_config=run)
     client = client_fn(context)
-    assert client.numpy_client.ledger.budget == PrivacyBudget(*budget)  # type: ignore[attr-defined]
-    assert client.numpy_client.holder.randomness.label == OS_LABEL  # type: ignore[attr-defined]
+    assert client.ledger.budget == PrivacyBudget(*budget)  # type: ignore[attr-defined]
+    assert client.holder.randomness.label == OS_LABEL  # type: ignore[attr-defined]
 
 
 def test_a_budget_that_is_none_is_refused(node: dict[str, Any]) -> None:

@@ -11,9 +11,10 @@ from flwr.compat.client.numpy_client import NumPyClient
 
 from fedsyn.errors import ConfigError, DataError, NodeError, ProtocolError
 from fedsyn.flower import ArrayRecord, ClientApp, ConfigRecord, Context, Message, RecordDict
-from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.flower.direct import TableApp
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.messages import array_record, content_bytes, pack, read_reply
+from fedsyn.flower.state import read_state, write_state
 
 SECRET = "4711-diagnosis"
 echo = ClientApp()  # answers with what it was asked, and with what it knows
@@ -109,7 +110,7 @@ def test_pushed_messages_can_be_pulled() -> None:
     assert [r.metadata.src_node_id for r in grid.pull_messages([first, second, "unknown"])] == [2]
 
 
-# The bridge and what a message weighs --------------------------------------------------------------------------------
+# A client half behind messages, and what a message weighs ------------------------------------------------------------
 
 
 class Doubler(NumPyClient):
@@ -120,14 +121,14 @@ class Doubler(NumPyClient):
         return [2 * p for p in parameters], 0, {"answer": f"{len(parameters)} arrays"}
 
 
-def bridged(config: dict, arrays: list[np.ndarray]) -> Message:
-    grid = InProcessGrid(ClientApp(client_fn=lambda context: Doubler().to_client(), mods=[bridge]), [{}], {})
+def asked_by_message(config: dict, arrays: list[np.ndarray]) -> Message:
+    grid = InProcessGrid(TableApp(lambda context: Doubler()), [{}], {}, direct=False)
     return next(iter(grid.send_and_receive([grid.new_message(pack(array_record(arrays), config), 1, "", 60.0)])))
 
 
 @pytest.mark.parametrize("arrays", [[], [np.arange(4)], [np.zeros((2, 0)), np.array(3.5), np.ones(2, np.uint16)]])
-def test_the_bridge_presents_a_request_to_fit_and_its_result_as_a_reply(arrays: list[np.ndarray]) -> None:
-    received, facts = read_reply(bridged({"a": 1}, arrays))
+def test_a_request_comes_to_fit_and_its_result_as_a_reply(arrays: list[np.ndarray]) -> None:
+    received, facts = read_reply(asked_by_message({"a": 1}, arrays))
     assert facts == {"answer": f"{len(arrays)} arrays"}
     assert len(received) == len(arrays)
     for ours, theirs in zip(arrays, received, strict=True):
@@ -139,13 +140,13 @@ def test_the_bridge_presents_a_request_to_fit_and_its_result_as_a_reply(arrays: 
     ("kind", "told"), [("data", "own log"), ("value", "own log"), ("config", "not valid for this node")]
 )
 def test_the_bridge_lets_no_text_of_an_error_out(kind: str, told: str) -> None:
-    reply = bridged({"raise": kind}, [])
+    reply = asked_by_message({"raise": kind}, [])
     arrays, facts = read_reply(reply)
     assert arrays == [] and told in facts["answer"] and SECRET not in repr(reply.content)
 
 
 def test_the_bridge_passes_on_what_a_node_says_on_purpose() -> None:
-    _, facts = read_reply(bridged({"raise": "node"}, []))
+    _, facts = read_reply(asked_by_message({"raise": "node"}, []))
     assert f"about {SECRET}" in facts["answer"]  # whoever raises it answers for its words
 
 

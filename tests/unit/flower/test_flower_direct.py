@@ -9,20 +9,20 @@ import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from flwr.compat.client.client import Client
 from flwr.compat.client.numpy_client import NumPyClient
 
 from fedsyn.domain import Domain
 from fedsyn.errors import NodeError
 from fedsyn.flower import ClientApp, Context, Message
-from fedsyn.flower.bridge import FitClient, bridge, read_state, write_state
-from fedsyn.flower.direct import DirectRequest, TableApp
+from fedsyn.flower.direct import DirectRequest, TableApp, answered
 from fedsyn.flower.grid import Contexts, InProcessGrid
+from fedsyn.flower.state import read_state, write_state
 from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.sketch_aim import SketchAimClient
 from fedsyn.protocol import exchange
@@ -118,10 +118,10 @@ _NOT = ("fit", "sleep", "die")
 DOES = [name for name, made in vars(Odd).items() if callable(made) and name[0] != "_" and name not in _NOT]
 
 
-def client_fn(context: Context) -> Client:
+def client_fn(context: Context) -> NumPyClient:
     if context.node_config["does"] == "absent":
         raise ValueError(f"could not read {SECRET}")
-    return FitClient(Odd(str(context.node_config["does"]), context))
+    return Odd(str(context.node_config["does"]), context)
 
 
 app = TableApp(client_fn)
@@ -231,7 +231,7 @@ def test_requests_are_read_only_on_every_way() -> None:
 
 
 def test_mods_of_flower_see_messages(by_messages: Heard) -> None:
-    made = TableApp(client_fn, [watching, bridge])
+    made = TableApp(client_fn, [watching])
     watched.clear()
     assert made.direct is None and not grid_of(["echo"], made=made).is_direct
     assert heard(grid_of([*DOES, "absent"], made=made)) == by_messages
@@ -258,7 +258,9 @@ def test_whoever_listens_to_messages_hears_them() -> None:
             return list(super().send_and_receive(messages, timeout=timeout))
 
     assert not Listening(app, [{"does": "echo"}], {}).is_direct
-    assert not InProcessGrid(ClientApp(client_fn=client_fn, mods=[bridge]), [{"does": "echo"}], {}).is_direct
+    other = ClientApp()
+    other.train()(partial(answered, client_fn))
+    assert not InProcessGrid(other, [{"does": "echo"}], {}).is_direct
     patched = grid_of(["echo"])
     patched.send_and_receive = patched.send_and_receive  # type: ignore[method-assign]
     assert not patched.is_direct

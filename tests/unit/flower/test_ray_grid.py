@@ -11,18 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.compat.client.client import Client
 from test_flower_direct import SECRET, Heard, Odd, ask, good, heard
 
 from fedsyn.config import RuntimeNode
 from fedsyn.errors import ConfigError, RunError
-from fedsyn.flower import Context
+from fedsyn.flower import Context, NumPyClient
 from fedsyn.flower import ray_grid as module
-from fedsyn.flower.bridge import FitClient, read_state, write_state
 from fedsyn.flower.direct import DirectReply, DirectRequest, TableApp
 from fedsyn.flower.grid import Contexts, InProcessGrid, State
 from fedsyn.flower.ray_cluster import Cluster, Needs, _knock, _shipped
 from fedsyn.flower.ray_grid import RayGrid, work
+from fedsyn.flower.state import read_state, write_state
 from fedsyn.version import __version__
 
 seen: dict[str, int] = {}
@@ -41,8 +40,8 @@ class Mortal(Odd):
         return [], 0, good({"counter": counter})
 
 
-def client_fn(context: Context) -> Client:
-    return FitClient(Mortal(str(context.node_config["does"]), context))
+def client_fn(context: Context) -> NumPyClient:
+    return Mortal(str(context.node_config["does"]), context)
 
 
 app = TableApp(client_fn)

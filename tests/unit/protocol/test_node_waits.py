@@ -11,8 +11,7 @@ import pytest
 
 from fedsyn.config import FederationNode
 from fedsyn.errors import NodeError, RunError, WaitsForHolder
-from fedsyn.flower import ClientApp, Context
-from fedsyn.flower.bridge import bridge
+from fedsyn.flower import Context
 from fedsyn.flower.direct import TableApp
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.front.testing.harness import config_of, federation_of
@@ -52,13 +51,12 @@ def federated(
         decided(partition, asked[partition])
         codes, schema = federation.parts[partition], federation.table.schema
         holder = Holder(partition, codes, federation.domain, schema.sha256, Randomness(0))
-        return client_class(config.mechanism.name)(config, holder).to_client()
+        return client_class(config.mechanism.name)(config, holder)
 
-    app = TableApp(client_fn) if direct else ClientApp(client_fn=client_fn, mods=[bridge])
     described = [{"partition-id": k} for k in range(len(federation.parts))]
     made = strategy_class(config.mechanism.name)
     strategy = made(config, federation.domain, federation.table.schema.sha256, randomness=Randomness(0))
-    return strategy, InProcessGrid(app, described, {}), asked
+    return strategy, InProcessGrid(TableApp(client_fn), described, {}, direct=direct), asked
 
 
 @pytest.mark.parametrize("direct", [True, False])

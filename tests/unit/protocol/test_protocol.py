@@ -17,10 +17,11 @@ from fedsyn import registry
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import Lost, ProtocolError, RunError
-from fedsyn.flower import ClientApp, ConfigRecord, Context, Message, RecordDict
-from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.flower import ConfigRecord, Context, Message, RecordDict
+from fedsyn.flower.direct import TableApp
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.messages import array_record
+from fedsyn.flower.state import read_state, write_state
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, PrivacyStatement, Release
@@ -170,8 +171,7 @@ class Federation:
 
     def __post_init__(self) -> None:
         self.replies: list[Message] = []
-        mods = [bridge] if self.mod is None else [self.mod, bridge]
-        app = ClientApp(client_fn=self.client, mods=mods)
+        app = TableApp(self.client, [] if self.mod is None else [self.mod])
         nodes = [{"partition-id": k, "index": i} for i, k in enumerate(self.partitions)]
         self.grid = InProcessGrid(app, nodes, {})
         deliver = self.grid.send_and_receive
@@ -198,7 +198,7 @@ class Federation:
             json.loads(text) if text else {},
             save=lambda state: write_state(context, json.dumps(state)),
         )
-        return ToyClient((self.client_config or {}).get(partition, self.config), holder).to_client()
+        return ToyClient((self.client_config or {}).get(partition, self.config), holder)
 
     def run(self) -> Toy:
         self.strategy.start(self.grid)
@@ -367,7 +367,7 @@ MALFORMED = {
 
 
 def tamper(partition: int, request: str, edit: Callable[[Message], RecordDict | Error]) -> Mod:
-    """A client mod around the bridge: a node that replaces its own reply to one request."""
+    """A client mod: a node that replaces its own reply to one request."""
 
     def mod(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         asked = json.loads(message.content["config"][ENVELOPE])["request"]

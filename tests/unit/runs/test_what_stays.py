@@ -133,7 +133,7 @@ def test_bad_input_after_anything_was_released_is_a_failed_run(tmp_path: Path) -
 
             self.ledger = Ledger(PrivacyBudget(1.0, 1e-5))
 
-        def start(self, grid: Any) -> None:
+        def run(self, grid: Any) -> None:
             raise ConfigError("no room")
 
     with pytest.raises(ConfigError, match=r"no room$"):
