@@ -100,11 +100,11 @@ def measured(engine: str, clients: int, rounds: int, out: Path) -> Cost:
         process = subprocess.Popen([*command, "--out", str(out)], stdout=log, stderr=log, text=True, env=environment)
         ticks: dict[int, int] = {}
         while process.poll() is None:
-            _descendants(ticks)
+            descendants(ticks)
             time.sleep(0.2)
         wall = time.perf_counter() - started
-        while _descendants(ticks):  # what outlives the run for a moment
-            _bury()
+        while descendants(ticks):  # what outlives the run for a moment
+            bury()
             time.sleep(0.2)
         if process.returncode:
             log.seek(0)
@@ -112,14 +112,14 @@ def measured(engine: str, clients: int, rounds: int, out: Path) -> Cost:
     return Cost(wall, sum(ticks.values()) / os.sysconf("SC_CLK_TCK"))
 
 
-def _bury() -> None:
+def bury() -> None:
     """Reaps the orphans that have ended."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
-def _descendants(ticks: dict[int, int]) -> int:
+def descendants(ticks: dict[int, int]) -> int:
     """Writes down the processor time of every descendant; how many there are."""
     stats = {}
     for entry in Path("/proc").iterdir():

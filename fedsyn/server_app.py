@@ -13,10 +13,11 @@ from typing import Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
-from fedsyn.flower import Context, Grid, ServerApp
+from fedsyn.flower import FLOWER_LOG, Context, Grid, ServerApp
 from fedsyn.flower.control import add_to_log
 from fedsyn.flower.patient import patient
 from fedsyn.output import no_tracebacks, reason, say
+from fedsyn.protocol.record import RoundRecord
 from fedsyn.runs.directory import PAGE_FILE, PUBLIC_PAGE_FILE, record_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.journal import RunJournal
@@ -47,7 +48,7 @@ def main(grid: Grid, context: Context) -> None:
         if run_config.get("resume") and has_finished(out):  # and its starter never heard of it
             return
         with _prepared(config, run_config, out) as prepared, _journal(config, prepared, run_config, out) as journal:
-            strategy = serve(config, prepared, patient(grid, config.runtime.nodes), out, None, journal=journal)
+            strategy = serve(config, prepared, patient(grid, config.runtime.nodes), out, _logged, journal=journal)
             with told_what_was_spent(lambda: strategy.ledger, out):
                 metrics = finish(config, prepared, strategy, out, started)
             if journal is not None:
@@ -55,6 +56,10 @@ def main(grid: Grid, context: Context) -> None:
         say(f"fedsyn: {out}")
         for name, value in metrics.items():
             say(f"fedsyn: {name} = {value:.6g}")
+
+
+def _logged(record: RoundRecord) -> None:
+    FLOWER_LOG.info("[ROUND %d] %s", record.round, ", ".join(record.selected) or "nothing selected")
 
 
 @contextmanager

@@ -78,14 +78,12 @@ def answered(client_fn: ClientFn, message: Message, context: Context) -> Message
     """
     try:
         arrays, scalars = read_content(message)
-    except Exception as error:
-        arrays, scalars = [], refusal_of(error).scalars
-    else:
         for array in arrays:  # on every engine: one process of clients shares what it received
             array.flags.writeable = False
         reply = called(client_fn, arrays, scalars, context)
-        arrays, scalars = reply.arrays, reply.scalars
-    return Message(pack(ArrayRecord(arrays), scalars), reply_to=message)
+    except Exception as error:  # of the message itself: `called` answers for the client's
+        return Message(pack(ArrayRecord(), refusal_of(error).scalars), reply_to=message)
+    return Message(pack(ArrayRecord(reply.arrays), reply.scalars), reply_to=message)
 
 
 @dataclass(frozen=True)

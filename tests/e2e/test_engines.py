@@ -16,6 +16,7 @@ import pytest
 
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
+from support.flower_page import CLIENTS, check_table, write_app
 from support.loopback import BIN, ROOT, environment, fedsyn_run, free_port
 from support.run_folders import assert_same_result, read_lines, without_times
 
@@ -184,19 +185,32 @@ def flwr(arguments: list[str], folder: Path, env: dict[str, str]) -> dict:
     return json.JSONDecoder().raw_decode(done.stdout[done.stdout.index("{") :])[0]
 
 
-@pytest.mark.slow
-def test_flwr_run_typed_by_hand_in_a_fresh_clone(clone: Path, own_flower: dict[str, str], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    sized = ["--federation-config", "num-supernodes=5"]  # without it, Flower simulates two
-    started = flwr(["run", ".", "--run-config", f'out="{out}"', *sized], clone, own_flower)
+def run_to_its_end(arguments: list[str], folder: Path, env: dict[str, str]) -> None:
+    started = flwr(arguments, folder, env)
     assert started.get("run-id"), started
     deadline = time.monotonic() + 300
     status = ""
     while not status.startswith("finished") and time.monotonic() < deadline:
         time.sleep(2)
-        status = flwr(["list", "--run-id", str(started["run-id"])], clone, own_flower)["runs"][0]["status"]
-    log = own_flower["FLWR_HOME"] + "/local-superlink/superlink.log"
-    assert status == "finished:completed", (status, Path(log).read_text(encoding="utf-8")[-4000:])
+        status = flwr(["list", "--run-id", str(started["run-id"])], folder, env)["runs"][0]["status"]
+    log = Path(env["FLWR_HOME"]) / "local-superlink" / "superlink.log"
+    assert status == "finished:completed", (status, log.read_text(encoding="utf-8")[-4000:])
+
+
+@pytest.mark.slow
+def test_flwr_run_typed_by_hand_in_a_fresh_clone(clone: Path, own_flower: dict[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sized = ["--federation-config", "num-supernodes=5"]  # without it, Flower simulates two
+    run_to_its_end(["run", ".", "--run-config", f'out="{out}"', *sized], clone, own_flower)
     metrics, rounds, _ = without_times(out)
     assert {"workload_error", "nll"} <= metrics.keys()
     assert len(rounds) == 6 and rounds[0]["cohort"] == list(range(5))
+
+
+@pytest.mark.slow
+def test_the_app_of_the_page_for_flower_users(own_flower: dict[str, str], tmp_path: Path) -> None:
+    app = write_app(tmp_path / "app")
+    files = f'rows="{app / "rows"}" out="{app / "synthetic.csv"}"'
+    sized = ["--federation-config", f"num-supernodes={CLIENTS}"]
+    run_to_its_end(["run", ".", "--run-config", files, *sized], app, own_flower | {"PYTHONPATH": str(ROOT)})
+    check_table(app / "synthetic.csv")
