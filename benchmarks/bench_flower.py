@@ -28,11 +28,9 @@ OWNERS = ("fedsyn", "imports by fedsyn", "imports by others", "Flower", "Ray", "
 
 def one_run(nodes: int, out: Path) -> None:
     """The run itself, in the process that is measured."""
-    done = (out / "error.json", out / "measured.jsonl")
-    log = run_simulation(
-        ROOT, {"out": str(out)}, nodes=nodes, client_cpus=1, poll=lambda: any(f.exists() for f in done)
-    )
-    if not (out / "metrics.json").exists():
+    result = out / "metrics.json"
+    log = run_simulation(ROOT, {"out": str(out)}, nodes=nodes, client_cpus=1, poll=result.exists)
+    if not result.exists():
         raise SystemExit(f"Flower's engine left no result:\n{log}")
 
 

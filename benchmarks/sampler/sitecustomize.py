@@ -1,7 +1,7 @@
 """Samples whose code a process runs, where SAMPLES names a folder: for benchmarks/bench_flower.py.
 
-Python imports this module when it starts, if its folder is on PYTHONPATH. Fifty times a second each thread that has used
-processor time since the last look is counted, with that time, under the code of its innermost known frame.
+Python imports this module when it starts, if its folder is on PYTHONPATH. Fifty times a second each thread that has
+used processor time since the last look is counted, with that time, under the code of its innermost known frame.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ def owner(frame: FrameType) -> str:
     is_ours = [any(part in file for part in OURS) and "site-packages" not in file for file in files]
     if any("importlib" in file for file in files):
         return "imports by fedsyn" if any(is_ours) else "imports by others"
-    named = (
-        "fedsyn" if ours else "Flower" if FLOWER in file else "Ray" if RAY in file else ""
-        for ours, file in zip(is_ours, files, strict=True)
-    )
-    return next(filter(None, named), "other")
+    for ours, file in zip(is_ours, files, strict=True):
+        if ours or FLOWER in file or RAY in file:
+            return "fedsyn" if ours else "Flower" if FLOWER in file else "Ray"
+    return "other"
 
 
 def ticks(thread: int) -> int:

@@ -24,7 +24,7 @@ from fedsyn.loading import parse_config, written_out
 from fedsyn.output import counted
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, strategy_class
-from fedsyn.runs.holders import LoadedRows, client_of, encoded_rows, partition_of
+from fedsyn.runs.holders import LoadedRows, client_of, encoded_rows, limits_of, partition_of
 from fedsyn.table.schema import Schema
 from fedsyn.wire.holder import Holder
 
@@ -129,12 +129,12 @@ class FlowerApp:
         if there != wanted:
             nodes = counted(there, "SuperNode")
             raise NodeError(f"the simulation has {nodes}, and the configuration {wanted} (federation.clients)")
-        partition = partition_of(node)
-        if seed is not None and partition is None:
-            raise NodeError("this node has no partition-id: all nodes of a seeded run would draw the same noise")
+        if seed is not None and not {"partition-id", "num-partitions"} <= node.keys():
+            raise NodeError("this node is none of a simulation, and refuses a seeded run")
+        partition, budget = partition_of(node), limits_of(self.config, node)
         text, rows = read_state(context), self._loaded(context)
         facts = (partition, rows.codes, rows.domain, rows.schema_hash, Randomness(seed))
-        holder = Holder(*facts, json.loads(text) if text else {})
+        holder = Holder(*facts, json.loads(text) if text else {}, budget)
         holder.save = lambda changed: write_state(context, json.dumps(changed, separators=(",", ":")))
         client: NumPyClient = client_of(self.config, holder)
         return client

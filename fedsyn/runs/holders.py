@@ -263,11 +263,10 @@ def _pooled(table: EncodedTable) -> ModelView:
 def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
     require_deployment(config.runtime.engine, config.runtime.seed)
     require_all_columns(config)
-    agreed = {str(node["config-sha256"])} if "config-sha256" in node else None
-    require_agreed(config, agreed, by_person=False, pinned="identity" in node or "roster" in node)
+    budget = limits_of(config, node)
     if "schema" not in node:
         raise NodeError("a node with 'data' needs the schema that its holder approved, as 'schema'")
-    partition, budget = partition_of(node), _budget(config, node)
+    partition = partition_of(node)
     files = (str(node["data"]), str(node["schema"]))
     rows = load_rows(*files, config.data.bins, config.data.label)
     if rows.schema.open and FOUND in state:
@@ -290,12 +289,14 @@ def partition_of(node: Any) -> int | None:
     return int(number)
 
 
-def _budget(config: RunConfig, node: Any) -> PrivacyBudget:
+def limits_of(config: RunConfig, node: Any) -> PrivacyBudget:
     """Returns the smaller of the run's and the holder's budget.
 
     Epsilon and delta are compared separately. Raises NodeError if the node's are not positive numbers,
-    or its delta is not less than 1.
+    or its delta is not less than 1, or if its configuration does not allow the run.
     """
+    agreed = {str(node["config-sha256"])} if "config-sha256" in node else None
+    require_agreed(config, agreed, by_person=False, pinned="identity" in node or "roster" in node)
     privacy = config.privacy
     try:
         limit = PrivacyBudget(float(node.get("epsilon", privacy.epsilon)), float(node.get("delta", privacy.delta)))

@@ -188,7 +188,7 @@ def flwr(arguments: list[str], folder: Path, env: dict[str, str]) -> dict:
 def run_to_its_end(arguments: list[str], folder: Path, env: dict[str, str]) -> None:
     started = flwr(arguments, folder, env)
     assert started.get("run-id"), started
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 900
     status = ""
     while not status.startswith("finished") and time.monotonic() < deadline:
         time.sleep(2)

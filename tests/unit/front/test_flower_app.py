@@ -16,6 +16,7 @@ from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.flower import Array, ArrayRecord, ClientApp, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.messages import read_reply
+from fedsyn.wire.refusals import Kind
 
 SECRET = "4711-diagnosis"
 SCHEMA = {
@@ -200,6 +201,32 @@ def test_another_number_of_supernodes_is_told() -> None:
     app = fedsyn.FlowerApp(config(), SCHEMA, rows_of)
     with pytest.raises(RunError, match=r"has 5 SuperNodes, and the configuration 4 \(federation.clients\)"):
         app.strategy().start(grid_of(app, clients=5))
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ({"partition-id": 0}, "this node is none of a simulation, and refuses a seeded run"),
+        ({"partition-id": 0, "num-partitions": 1, "config-sha256": "0" * 64}, "agreed to other configurations"),
+        ({"partition-id": 0, "num-partitions": 1, "epsilon": -1}, "must be positive numbers"),
+        ({"partition-id": "x", "num-partitions": 1}, "partition-id must be a whole number"),
+    ],
+)
+def test_a_supernodes_own_limits_hold(node: dict[str, Any], said: str) -> None:
+    app, client = fedsyn.FlowerApp(config(federation={"clients": 1}), SCHEMA, rows_of), ClientApp()
+    client.train()(app.answer)
+    with pytest.raises(RunError) as caught:
+        app.strategy().start(InProcessGrid(client, [node], {}))
+    assert said in str(caught.value)
+
+
+def test_a_supernode_spends_no_more_than_its_own_epsilon() -> None:
+    app, client = fedsyn.FlowerApp(config(federation={"clients": 2}), SCHEMA, rows_of), ClientApp()
+    client.train()(app.answer)
+    nodes = [{"partition-id": k, "num-partitions": 2} for k in range(2)]
+    strategy = app.strategy()
+    strategy.start(InProcessGrid(client, [nodes[0], nodes[1] | {"epsilon": 0.1}], {}))
+    assert {k: why.kind for k, why in strategy.records[0].dropped.items()} == {1: Kind.BUDGET}
 
 
 def test_a_client_app_without_the_answer_is_told_what_it_lacks() -> None:
