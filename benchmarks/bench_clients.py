@@ -74,7 +74,7 @@ def one_way(clients: int) -> None:
         nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
         grid = InProcessGrid(app, nodes, run_config_of(config, store=prepared.folder))
         strategy = FirstSum(config, domain, prepared.schema.sha256, randomness=Randomness(0))
-        strategy.start(grid)
+        strategy.run(grid)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         f"one-way request, {clients} clients in process: {strategy.seconds:.2f} s (CPU {strategy.busy:.2f} s; "

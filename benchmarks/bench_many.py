@@ -87,7 +87,7 @@ def cell(work: str, noise: str, clients: int, way: str) -> dict[str, float]:
             made = FirstSum if work == "one-way" else strategy_class(work)
             strategy = made(config, domain, prepared.schema.sha256, randomness=Randomness(0))
             start, busy = time.perf_counter(), time.process_time()
-            strategy.start(grid)
+            strategy.run(grid)
             spent = time.process_time() - busy, time.perf_counter() - start
             spent = getattr(strategy, "spent", spent)
     return {"cpu": spent[0], "wall": spent[1], "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}

@@ -188,7 +188,7 @@ def whole(config: RunConfig, tables: SplitTable) -> tuple[float, MechanismStrate
         config, tables.schema.domain, tables.schema.sha256, randomness=Randomness(None)
     )
     begun = time.perf_counter()
-    strategy.start(grid_of(config, tables))
+    strategy.run(grid_of(config, tables))
     seconds = time.perf_counter() - begun
     dropped = [record.dropped for record in strategy.records if record.dropped]
     assert strategy.model is not None and not dropped, dropped

@@ -59,7 +59,7 @@ def sums_of(facts: Facts) -> list[Taken]:
         TableApp(client_fn), [{"partition-id": k, "num-partitions": clients} for k in range(clients)], {}
     )
     strategy = make_strategy(facts, Clock())
-    strategy.start(grid)
+    strategy.run(grid)
     if any(record.dropped for record in strategy.records):
         raise FedsynError("somebody dropped out of a benchmark's sum")
     gc.collect()

@@ -186,7 +186,7 @@ def fitted(
         config, domain, schema_hash, randomness=Randomness(config.runtime.seed)
     )
     with closing(make_grid(TableApp(client_fn), nodes, {})) as grid:
-        strategy.start(grid)
+        strategy.run(grid)
     return strategy
 
 

@@ -312,6 +312,8 @@ class MechanismStrategy(Driver):
             ConfigError: an argument that a mechanism has no use for.
             RunError: too few clients answered.
         """
+        from fedsyn.flower.patient import patient  # a deployment's Grid: what fedsyn starts has it already
+
         unused = {
             "initial_arrays": initial_arrays,
             "num_rounds": num_rounds,
@@ -330,7 +332,7 @@ class MechanismStrategy(Driver):
 
         self._observer = observe
         self.summary()
-        self.run(grid, timeout)
+        self.run(patient(grid), timeout)
         assert self.model is not None
         result.arrays = _record_of(self.model)
         FLOWER_LOG.info("finished: epsilon %.6g at delta %g", self.ledger.epsilon(), self.ledger.budget.delta)

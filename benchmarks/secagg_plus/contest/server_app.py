@@ -46,7 +46,7 @@ def contest(grid: Grid, context: Context) -> dict[str, list[Taken]]:
     results = {}
     for facts in sides:
         strategy = make_strategy(facts, Clock(cpu_of_everything))  # it asks everybody to join first
-        strategy.start(grid)
+        strategy.run(grid)
         results[f"fedsyn {facts.protocol}"] = strategy.taken
     secagg_plus = SecAggPlusWorkflow(SHARES, THRESHOLD, max_weight=1.0, clipping_range=float(LARGEST))
     for name, workflow in (("flower plain", default_fit_workflow), ("flower secagg+", secagg_plus)):

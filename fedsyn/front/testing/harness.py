@@ -257,7 +257,7 @@ def execute(
     error: FedsynError | None = None
     with errors_kept(tape.errors):
         try:
-            strategy.start(grid)
+            strategy.run(grid)
         except FedsynError as caught:
             error = caught
     synthetic: Codes = np.zeros((0, len(federation.domain)), np.int64)
