@@ -130,7 +130,7 @@ class FlowerApp:
             nodes = counted(there, "SuperNode")
             raise NodeError(f"the simulation has {nodes}, and the configuration {wanted} (federation.clients)")
         if seed is not None and not {"partition-id", "num-partitions"} <= node.keys():
-            raise NodeError("this node is none of a simulation, and refuses a seeded run")
+            raise NodeError("a seeded run is for simulations, and this node is not in one")
         partition, budget = partition_of(node), limits_of(self.config, node)
         text, rows = read_state(context), self._loaded(context)
         facts = (partition, rows.codes, rows.domain, rows.schema_hash, Randomness(seed))

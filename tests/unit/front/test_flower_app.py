@@ -206,7 +206,7 @@ def test_another_number_of_supernodes_is_told() -> None:
 @pytest.mark.parametrize(
     ("node", "said"),
     [
-        ({"partition-id": 0}, "this node is none of a simulation, and refuses a seeded run"),
+        ({"partition-id": 0}, "a seeded run is for simulations, and this node is not in one"),
         ({"partition-id": 0, "num-partitions": 1, "config-sha256": "0" * 64}, "agreed to other configurations"),
         ({"partition-id": 0, "num-partitions": 1, "epsilon": -1}, "must be positive numbers"),
         ({"partition-id": "x", "num-partitions": 1}, "partition-id must be a whole number"),
