@@ -42,7 +42,7 @@ def ticks(thread: int) -> int:
 
 
 def sample(file: Path) -> None:
-    counts, last = Counter[str](), dict[int, int]()
+    counts, last, written = Counter[str](), dict[int, int](), 0.0
     while True:
         time.sleep(0.02)
         frames = sys._current_frames()
@@ -52,7 +52,10 @@ def sample(file: Path) -> None:
                 if now > last.get(thread.native_id, 0):
                     counts[owner(frames[thread.ident])] += now - last.get(thread.native_id, 0)
                     last[thread.native_id] = now
-        file.write_text(json.dumps(counts))
+        if time.monotonic() - written > 0.5:
+            part, written = file.with_suffix(".part"), time.monotonic()
+            part.write_text(json.dumps(counts))
+            part.replace(file)  # a process may be killed at any time
 
 
 if "SAMPLES" in os.environ:
