@@ -60,8 +60,9 @@ class FlowerApp:
             process as long as the rows find room.
 
     Raises:
-        ConfigError: the configuration is bad, or has a key that a FlowerApp has no use for.
-        SchemaError: the schema is not approved, or leaves something to be found in a run.
+        ConfigError: the configuration is bad, or has a key that a FlowerApp has no use for; or the schema leaves
+            something to be found in the run.
+        SchemaError: the schema is not approved.
     """
 
     def __init__(
@@ -127,8 +128,8 @@ class FlowerApp:
         wanted = 1 if self._contract.central else self.config.federation.clients
         there = int(node.get("num-partitions", wanted))
         if there != wanted:
-            nodes = counted(there, "SuperNode")
-            raise NodeError(f"the simulation has {nodes}, and the configuration {wanted} (federation.clients)")
+            nodes, why = counted(there, "SuperNode"), "mechanism" if self._contract.central else "federation.clients"
+            raise NodeError(f"the simulation has {nodes}, and the run {counted(wanted, 'holder')} ({why})")
         if seed is not None and not {"partition-id", "num-partitions"} <= node.keys():
             raise NodeError("a seeded run is for simulations, and this node is not in one")
         partition, budget = partition_of(node), limits_of(self.config, node)

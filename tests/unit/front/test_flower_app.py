@@ -197,10 +197,21 @@ def test_rows_that_cannot_be_used_are_one_thing_to_the_server(
     assert "this node could not answer" in caplog.text
 
 
-def test_another_number_of_supernodes_is_told() -> None:
-    app = fedsyn.FlowerApp(config(), SCHEMA, rows_of)
-    with pytest.raises(RunError, match=r"has 5 SuperNodes, and the configuration 4 \(federation.clients\)"):
+@pytest.mark.parametrize(
+    ("mechanism", "said"),
+    [("augflaim", "has 5 SuperNodes, and the run 4 holders (federation.clients)"), ("mst", "1 holder (mechanism)")],
+)
+def test_another_number_of_supernodes_is_told(mechanism: str, said: str) -> None:
+    app = fedsyn.FlowerApp(config(mechanism=mechanism), SCHEMA, rows_of)
+    with pytest.raises(RunError) as caught:
         app.strategy().start(grid_of(app, clients=5))
+    assert said in str(caught.value)
+
+
+def test_a_mechanism_of_one_holder_runs_on_one_supernode() -> None:
+    app = fedsyn.FlowerApp(config(mechanism="mst"), SCHEMA, rows_of)
+    table = app.table(app.strategy().start(grid_of(app, clients=1)).arrays)
+    assert 150 < len(table) < 250
 
 
 @pytest.mark.parametrize(
