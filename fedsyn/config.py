@@ -269,14 +269,16 @@ class RunConfig(Node):
     def sha256(self) -> str:
         """Hash of everything that client and server must agree on.
 
-        That leaves out the runtime, the metrics, of the data all but what changes the schema, and what the server does
-        where answers are missing: it may be resumed with another patience.
+        That leaves out the runtime, the metrics, of the data all but what changes the schema, what the server does
+        where answers are missing (it may be resumed with another patience), and the engine of its fits.
         """
         document = self.to_dict()
         agreed = ("mechanism", "privacy", "workload", "aggregation", "federation", "inference")
         shared = {key: document[key] for key in agreed}
         for key in ("partition", "patience", "on_loss"):
             del shared["federation"][key]
+        for key in ("engine", "estimator"):
+            del shared["inference"][key]
         shared["data"] = {key: document["data"][key] for key in ("bins", "label")}
         if self.evaluation.federated:
             shared["evaluation"] = {key: document["evaluation"][key] for key in ("share", "held_out")}

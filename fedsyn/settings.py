@@ -450,6 +450,9 @@ class InferenceNode(Node):
     """Estimation of the model from noisy marginals (see `fedsyn.inference`).
 
     Attributes:
+        engine: makes the server's fits: 'native' is fedsyn's own solver, 'mbi' Private-PGM's package (extra `pgm`;
+            docs/private_pgm.md). A client's own fits, which some mechanisms choose by, are native.
+        estimator: of mbi, by its name there; means nothing to the native engine.
         iterations: of the fit after every round; null: the mechanism's own default.
         final_iterations: of the last fit; null: the mechanism's own default.
         stop_at_noise_level: a fit ends when the noise of the measurements explains what is left of them, if that is
@@ -464,6 +467,8 @@ class InferenceNode(Node):
         max_message_passing_cost: largest cost of one message-passing sweep, in cells touched.
     """
 
+    engine: Literal["native", "mbi"] = "native"
+    estimator: Literal["MirrorDescent", "InteriorGradient", "UniversalAcceleratedMethod"] = "MirrorDescent"
     iterations: int | None = Field(default=None, ge=1)
     final_iterations: int | None = Field(default=None, ge=1)
     stop_at_noise_level: bool | None = None

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsyn.errors import RunError
 from fedsyn.inference import EmpiricalModel, MixtureModel, consistent, rows_for
-from fedsyn.mechanism import Ask, Domain, MechanismStrategy, OneWay, Protocol, ProtocolError, Reply, Steps
+from fedsyn.mechanism import Ask, Contract, Domain, MechanismStrategy, OneWay, Protocol, ProtocolError, Reply, Steps
 from fedsyn.plugins.clients.fed_dp_ctgan import CtganClient, CtganContract, Descent, require_deep
 
 _MOST_TRIES = 300  # tables of rows until enough keep to the constraints
@@ -34,6 +34,10 @@ class FedDpCtgan(MechanismStrategy):
 
     Client = CtganClient
     contract: CtganContract
+
+    @classmethod
+    def fits_model(cls, contract: Contract) -> bool:
+        return False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         require_deep()

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, consistent, least_squares, rows_for
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.mechanism import (
+    Contract,
     Measurement,
     MechanismStrategy,
     Protocol,
@@ -61,6 +62,10 @@ class PairSynthesis(MechanismStrategy):
     """
 
     contract: PairContract
+
+    @classmethod
+    def fits_model(cls, contract: Contract) -> bool:
+        return bool(contract.options.synthesizer == "pgm")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

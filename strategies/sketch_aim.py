@@ -71,6 +71,7 @@ class SketchAim(MechanismStrategy):
     stop_at_noise_level = True
     shrinks = True
     smooths = True
+    has_factors = True
     sketches: Sketched | None = None  # the last sketches
     _view: ModelView | None = None
 

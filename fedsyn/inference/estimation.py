@@ -11,7 +11,7 @@ agree with the own measurements, and hold what noise in the residual would move.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,6 +63,48 @@ def estimate_config(node: InferenceNode, iterations: int, *, stop_at_noise_level
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A fit to make, as an engine takes it.
+
+    Attributes:
+        domain: all attributes of the table.
+        merged: measurements as counts, one for each clique and grouping.
+        total: records; known.
+        config: when to stop.
+        warm_start, prior, shrinkage: as `estimate` takes them.
+    """
+
+    domain: Domain
+    merged: Sequence[Merged]
+    total: float
+    config: EstimateConfig
+    warm_start: Model | None = None
+    prior: Model | None = None
+    shrinkage: float = 0.0
+
+    @property
+    def measured(self) -> list[Merged]:
+        """The measurements that have a clique."""
+        return [m for m in self.merged if m.mask]
+
+    @property
+    def start(self) -> Model | None:
+        """The model whose potentials a fit starts from."""
+        return self.warm_start or (self.prior if self.domain.hidden else None)
+
+    @property
+    def least_loss(self) -> float:
+        """Loss that no model can lower."""
+        return sum(m.disagreement for m in self.merged) + sum(
+            0.5 * ((self.total - float(m.values)) / m.sigma) ** 2 for m in self.merged if not m.mask
+        )
+
+
+#: Makes a fit: `fit_natively`, or one of `fedsyn.inference.engines`.
+Engine = Callable[[Task], Model]
+
+
 def estimate(
     domain: Domain,
     measurements: Sequence[Measurement],
@@ -72,6 +114,7 @@ def estimate(
     warm_start: Model | None = None,
     prior: Model | None = None,
     shrinkage: float = 0.0,
+    engine: Engine | None = None,
 ) -> Model:
     """Returns the maximum-entropy model that minimises 1/2 sum_i ||(M_i(p) - y_i)/sigma_i||^2.
 
@@ -100,6 +143,7 @@ def estimate(
         prior: p0, to shrink towards. Of its potentials those count that lie inside measured cliques, and those on
             hidden attributes, which nothing measures and no fit moves: with those a fit starts there.
         shrinkage: in records, the weight of KL(p || p0) in what is minimised.
+        engine: makes the fit; None: fedsyn's own solver.
 
     Returns:
         The model, calibrated, with `info` of the fit.
@@ -114,43 +158,32 @@ def estimate(
     total = float(least_variance_total(merged) if total is None else total)
     if not (math.isfinite(total) and total > 0):
         raise ValueError("the total must be positive and finite")
-    return _fitted(domain, completed(axes_of(domain), merged, total), total, config, warm_start, prior, shrinkage)
+    counts = completed(axes_of(domain), merged, total)
+    return (engine or fit_natively)(Task(domain, counts, total, config, warm_start, prior, shrinkage))
 
 
-def _fitted(
-    domain: Domain,
-    merged: list[Merged],
-    total: float,
-    config: EstimateConfig,
-    warm_start: Model | None,
-    prior: Model | None,
-    shrinkage: float,
-) -> Model:
+def fit_natively(task: Task) -> Model:
+    """Fits by fedsyn's own solver, an accelerated method in the entropy's geometry."""
     # The problem: targets, scales and the rule to stop.
-    measured = [m for m in merged if m.mask]
-    compiled = Compiled(domain, measured, total, prior or warm_start)
+    domain, measured, config = task.domain, task.measured, task.config
+    compiled = Compiled(domain, measured, task.total, task.prior or task.warm_start)
     calibrator, unit = compiled.calibrator, compiled.unit
     until = (unit, sum(m.noisy for m in measured)) if config.stop_at_noise_level else (0.0, 0)
-    target, origin = compiled.target(m.values for m in measured), compiled.potentials(prior)
+    target, origin = compiled.target(m.values for m in measured), compiled.potentials(task.prior)
     problem = solvers.Problem(
-        calibrator, target, compiled.scale, shrinkage / unit**2, origin, *until, seen=compiled.seen
+        calibrator, target, compiled.scale, task.shrinkage / unit**2, origin, *until, seen=compiled.seen
     )
     # Solve it from the warm start.
-    theta = compiled.potentials(warm_start or (prior if domain.hidden else None))
-    solution = solvers.accelerated(problem, theta, config.iterations, config.tolerance)
+    solution = solvers.accelerated(problem, compiled.potentials(task.start), config.iterations, config.tolerance)
     if not calibrator.is_possible:
         raise ValueError(NO_ROW)
-    # Report the loss in full, with what no fit can lower.
-    constant = sum(m.disagreement for m in merged) + sum(
-        0.5 * ((total - float(m.values)) / m.sigma) ** 2 for m in merged if not m.mask
-    )
     info = FitInfo(
         iterations=solution.iterations,
-        loss=solution.fit * unit**2 + constant,
+        loss=solution.fit * unit**2 + task.least_loss,
         converged=solution.converged,
         history=tuple(loss * unit**2 for loss in solution.history),
     )
-    return Model.calibrated(domain, calibrator, total, info=info)
+    return Model.calibrated(domain, calibrator, task.total, info=info)
 
 
 def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged]:

@@ -76,6 +76,27 @@ class Measurement:
             flat = sums_of_groups(index, flat, length)
         return residual(flat.reshape(np.shape(self.values))).ravel() if self.beyond else flat
 
+    def to_mbi(self) -> Any:
+        """Returns this measurement as a `LinearMeasurement` of Private-PGM's package mbi.
+
+        Its query sums over groups and forms residuals, where those were measured. It needs the extra `pgm`.
+        """
+        from fedsyn.inference.mbi_forms import linear_measurement
+
+        more = {"beyond": self.beyond, "noises": self.noises, "share": self.share}
+        return linear_measurement(self.clique, self.values, self.sigma, self.groups, **more)
+
+    @classmethod
+    def from_mbi(cls, theirs: Any) -> Measurement:
+        """Reads a `LinearMeasurement` of mbi's.
+
+        Raises:
+            ValueError: its query is none of cells, and none of `to_mbi`.
+        """
+        from fedsyn.inference.mbi_forms import facts_of_measurement
+
+        return cls(**facts_of_measurement(theirs))
+
 
 @dataclass(frozen=True, eq=False)
 class Merged:

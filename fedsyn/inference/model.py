@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique, Domain, Flags
+from fedsyn.domain import Clique, Domain, Flags, Zeros
 from fedsyn.errors import InputError, ProtocolError
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.junction_tree import JunctionTree, axes_of, bits, build_tree
@@ -366,6 +366,36 @@ class Model:
             raise InputError(f"no row can meet the condition on {', '.join(masks)}: its probability is 0")
         other.total = share * self.total
         return other
+
+    def to_mbi(self) -> Any:
+        """Returns this model as a `MarkovRandomField` of Private-PGM's package mbi.
+
+        Its constraints are the structural zeros and the conditions; hidden attributes come after the table's. It needs
+        the extra `pgm`.
+        """
+        from fedsyn.inference.mbi_forms import random_field
+
+        potentials = self.potentials
+        marginals = {clique: self.project(clique) for clique in potentials}
+        zeros = (*self.domain.zeros, *(Zeros((name,), ~mask) for name, mask in self._conditions.items()))
+        return random_field(replace(self.domain, zeros=zeros), potentials, marginals, self.total)
+
+    @classmethod
+    def from_mbi(cls, theirs: Any, domain: Domain | None = None) -> Model:
+        """Reads a `MarkovRandomField` of mbi's.
+
+        Its constraints, and cells with a potential of minus infinity, become structural zeros.
+
+        Args:
+            theirs: a model of mbi's that has potentials.
+            domain: of the model, such as a schema's; None: as mbi has it.
+
+        Raises:
+            ValueError: a model without potentials, or of another domain.
+        """
+        from fedsyn.inference.mbi_forms import parts_of_field
+
+        return cls(*parts_of_field(theirs, domain))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Returns arrays for an npz file or a message.

@@ -22,10 +22,12 @@ from fedsyn.evaluation.predicted import SketchError
 from fedsyn.flower import FLOWER_LOG, Array, ArrayRecord, ConfigRecord, Grid, MetricRecord, Result
 from fedsyn.inference import AnyModel, EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
+from fedsyn.inference.engines import Fits, engine_of
 from fedsyn.inference.estimation import estimate_config
 from fedsyn.inference.shrinkage import least_shares, of_measurements, smoothed
 from fedsyn.protocol.client import TableClient, indices
 from fedsyn.protocol.common import RowTotal, Sizes
+from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.driving import Driver, Steps
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.plan import Step
@@ -49,6 +51,7 @@ class MechanismStrategy(Driver):
         stop_at_noise_level: whether fits end when the noise explains what is left, unless the run's `inference` says.
         shrinks: whether they are shrunk towards the independent model, unless the run's `inference` says.
         smooths: whether the last model is kept away from probability zero, unless the run's `inference` says.
+        has_factors: whether fits may start from hidden factors.
 
     Args:
         config: the run's configuration.
@@ -64,6 +67,7 @@ class MechanismStrategy(Driver):
     stop_at_noise_level: ClassVar[bool] = False
     shrinks: ClassVar[bool] = False
     smooths: ClassVar[bool] = False
+    has_factors: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -77,6 +81,8 @@ class MechanismStrategy(Driver):
         journal: Journal | None = None,
     ) -> None:
         contract = self.Client.Contract(config, domain)
+        self.require_engine(contract)
+        self.engine = engine_of(config.inference)
         super().__init__(contract, schema_hash, randomness, observer, after, journal)
         self.workload = contract.workload
         self.candidates = contract.candidates
@@ -100,6 +106,27 @@ class MechanismStrategy(Driver):
         clients answered: then nothing was opened and nothing was charged. Those of a store stand with `Deal`, `Choose`
         and `Open`.
         """
+
+    @classmethod
+    def fits_model(cls, contract: Contract) -> bool:
+        """Returns whether the mechanism fits a graphical model, with the options of its contract."""
+        return True
+
+    @classmethod
+    def require_engine(cls, contract: Contract) -> None:
+        """Raises ConfigError unless the configured engine can make this run's fits."""
+        node = contract.config.inference
+        engine = engine_of(node)
+        if engine is None:
+            return
+        if not cls.fits_model(contract):
+            raise ConfigError(
+                f"inference.engine: {node.engine} fits graphical models, and mechanism "
+                f"'{contract.config.mechanism.name}' fits none with its options; leave inference.engine: native"
+            )
+        ends = cls.stop_at_noise_level if node.stop_at_noise_level is None else node.stop_at_noise_level
+        shrinks = cls.shrinks if node.shrinkage is None else bool(node.shrinkage)
+        engine.require(Fits(bool(contract.at_largest().domain.zeros), shrinks, ends, cls.has_factors))
 
     # What a mechanism uses --------------------------------------------------------------------------------------------
 
@@ -231,6 +258,7 @@ class MechanismStrategy(Driver):
                 warm_start=self.model,
                 prior=prior,
                 shrinkage=shrinkage,
+                engine=self.engine,
             )
         if self.recorder.is_on:
             self.recorder.add("model", arrays=self.model.to_arrays())

@@ -86,7 +86,9 @@ def serve(
     driver: Driver
     strategy: MechanismStrategy | None = None
     if schema.open:
-        driver = opening = Opening(config, schema, contract_class(config.mechanism.name), journal=journal, **drawn)
+        contract = contract_class(config.mechanism.name)
+        strategy_class(config.mechanism.name).require_engine(contract(config, schema.domain).opened(schema))
+        driver = opening = Opening(config, schema, contract, journal=journal, **drawn)
     else:
         driver = strategy = server_half(config, schema.domain, schema.sha256, **drawn, **_journaled(journal))
     driver.waits, alone = waits, journal is None and config.runtime.engine != "deployment"

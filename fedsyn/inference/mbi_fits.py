@@ -1,0 +1,155 @@
+"""Fits by the estimators of Private-PGM's package `mbi`.
+
+The problem is the one that `estimate` states, and so is the optimum. JAX compiles for every new set of cliques, which
+takes seconds to a minute. Importing this module imports JAX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedsyn.domain import Floats
+from fedsyn.inference.estimation import Task, start_potentials
+from fedsyn.inference.junction_tree import axes_of, maximal
+from fedsyn.inference.mbi_forms import clique_vector, constraints_of, domain_of, linear_measurement, mbi
+from fedsyn.inference.measurements import MeasuredGrid
+from fedsyn.inference.model import FitInfo, Model
+from fedsyn.table.counting.sums import sums_of_groups
+
+# As in fedsyn's own solver: the step grows by this factor where it was short enough, and halves where it was not.
+_GROWTH = 1.2
+
+
+class Pulled(NamedTuple):
+    """Data of a loss: measurements, and the model that a fit is pulled to.
+
+    Attributes:
+        measurements: mbi's.
+        origin: potentials of the model.
+        weight: pseudo-records of it.
+        noisy: number of noisy values, where a fit ends at their noise; else 0.
+    """
+
+    measurements: tuple[Any, ...]
+    origin: Any
+    weight: float
+    noisy: int
+
+
+def _disagreement(marginals: Any, data: Pulled) -> Any:
+    loss = 0.0
+    for m in data.measurements:
+        residual = (m.query(marginals.project(m.clique)) - m.noisy_measurement) / m.stddev
+        loss = loss + 0.5 * (residual**2).sum()
+    return loss
+
+
+@dataclasses.dataclass(frozen=True)
+class PulledDescent(mbi.estimation.MirrorDescent):  # type: ignore[misc]
+    """mbi's mirror descent, of the loss and a divergence from a model.
+
+    The divergence is that of the geometry itself, so its part of a step is exact (`fedsyn.inference.solvers`). A step
+    is accepted if the loss bends less on it than the divergence between its ends allows.
+    """
+
+    def _step(self, state: Any, loss_fn: Any, known_total: Any, constraints: Any = ()) -> Any:
+        oracle = self._oracle(loss_fn.cliques, state.potentials.domain, constraints=constraints)
+        marginals = oracle(state.potentials, known_total)
+        loss, slope = jax.value_and_grad(loss_fn)(marginals)
+        pull = state.alpha * loss_fn.data.weight / known_total
+        ahead = (state.potentials + pull * loss_fn.data.origin - state.alpha * slope) / (1.0 + pull)
+        there = oracle(ahead, known_total)
+        loss_there, way = loss_fn(there), there - marginals
+        allowed = 0.5 / state.alpha * (ahead - state.potentials).dot(way)
+        short = loss_there - loss - slope.dot(way) <= allowed
+        potentials = jax.tree.map(lambda new, old: jax.numpy.where(short, new, old), ahead, state.potentials)
+        alpha = jax.numpy.where(short, _GROWTH, 0.5) * state.alpha
+        return mbi.estimation.MirrorDescentState(
+            marginals, potentials, alpha, jax.numpy.where(short, loss_there, loss)
+        )
+
+    def _loss_value(self, state: Any, loss_fn: Any, known_total: Any, constraints: Any = ()) -> float:
+        """Returns the loss, or 0 where noise explains it (`solvers.Problem.is_explained`)."""
+        data, loss = loss_fn.data, float(state.loss)
+        decided = sum(
+            int((m.query(state.mu.project(m.clique)) > m.stddev).sum()) for m in data.measurements if data.noisy
+        )
+        return 0.0 if 2.0 * loss <= data.noisy - 0.5 * decided else loss
+
+
+def fit_by_mbi(task: Task, estimator: str) -> Model:
+    """Fits by one of mbi's estimators, in double precision.
+
+    Iterations are rounded up to a multiple of mbi's block, and the tolerance is that of a block. Where an estimator's
+    finish leaves what is no number, mirror descent makes the fit.
+    """
+    axes, measured = axes_of(task.domain), task.measured
+    hidden = [mask for mask in (task.prior.rank_potentials() if task.prior else ()) if mask & axes.hidden]
+    masks = sorted(maximal([*(m.mask for m in measured), *hidden]))
+    blocks: list[None] = []
+    potentials: dict[tuple[str, ...], Floats] = {}
+    block = mbi.estimation.CALLBACK_EVERY
+    if masks:
+        names = tuple(task.domain.names[column] for column in axes.order)
+        theirs = domain_of(names, axes.sizes)
+        with jax.enable_x64(True):
+            fitted = _estimator(task, estimator).estimate(
+                theirs,
+                _loss(theirs, task, masks),
+                known_total=task.total,
+                constraints=constraints_of(theirs, ((axes.by_rank(m), cells) for m, cells in axes.zeros.items())),
+                iters=task.config.iterations,
+                callback_fn=lambda _: blocks.append(None),
+                warm_start=clique_vector(theirs, _start(task, masks, task.start)),
+                tol=task.config.tolerance or None,
+                patience=1,
+            )
+        potentials = {clique: np.asarray(table.values) for clique, table in fitted.potentials.tables.items()}
+        if not all(np.isfinite(table).all() for table in potentials.values()) and estimator != "MirrorDescent":
+            return fit_by_mbi(task, "MirrorDescent")
+    model = Model(task.domain, potentials, task.total)
+    converged = len(blocks) < math.ceil(task.config.iterations / block)
+    model.info = FitInfo(block * len(blocks), _loss_of(task, model), converged)
+    return model
+
+
+def _estimator(task: Task, name: str) -> Any:
+    """Returns mbi's estimator; ours, if it has more to do than mbi's."""
+    pulled = name == "MirrorDescent" and (task.shrinkage or task.config.stop_at_noise_level)
+    return PulledDescent() if pulled else getattr(mbi.estimation, name)()
+
+
+def _loss(theirs: Any, task: Task, masks: list[int]) -> Any:
+    """Returns what is minimised, as mbi takes it."""
+    axes, measurements = axes_of(task.domain), []
+    for m in task.measured:
+        grid = MeasuredGrid.of(axes, m)
+        groups = None if grid.is_fine else grid.groups
+        measurements.append(linear_measurement(grid.clique, m.values, m.sigma, groups))
+    lipschitz = mbi.marginal_loss.calculate_l2_lipschitz_from_metadata(theirs, measurements)
+    noisy = sum(m.noisy for m in task.measured) if task.config.stop_at_noise_level else 0
+    origin = clique_vector(theirs, _start(task, masks, task.prior))
+    data = Pulled(tuple(measurements), origin, task.shrinkage, noisy)
+    cliques = tuple(axes.by_rank(mask) for mask in masks)
+    return mbi.MarginalLossFn(cliques, _disagreement, data, lipschitz)
+
+
+def _start(task: Task, masks: list[int], model: Model | None) -> dict[tuple[str, ...], Floats]:
+    """Returns a model's potentials on the fit's cliques."""
+    axes = axes_of(task.domain)
+    tables = start_potentials(task.domain, masks, model)
+    return {axes.by_rank(mask): table for mask, table in zip(masks, tables, strict=True)}
+
+
+def _loss_of(task: Task, model: Model) -> float:
+    axes, loss = axes_of(task.domain), task.least_loss
+    for m in task.measured:
+        table = model.project(axes.by_rank(m.mask)).ravel()
+        seen = table if m.index is None else sums_of_groups(m.index, table, m.values.size)
+        loss += 0.5 * float(np.add.reduce(((seen - m.values.ravel()) / m.sigma) ** 2, None))
+    return loss
