@@ -1,8 +1,11 @@
-"""Inference: loss reached by the native engine and by mbi in one run, and what each native operation costs.
+"""Inference: both engines on one set of measurements, and what each native operation costs.
 
-    FEDSYN_DATA=DIR python benchmarks/bench_inference.py [--mbi] [--measurements 12] [--cells 400000] [--seed 0]
+    FEDSYN_DATA=DIR python benchmarks/bench_inference.py [--engines NAME ...] [--measurements 12] [--cells 400000]
 
-Needs `adult_flaim.csv[.gz]` and `adult_flaim.domain.json` in FEDSYN_DATA. CPU seconds are of this process, all threads.
+`distance` is the largest L1 distance of a measured marginal from that of the first model, of probabilities. mbi makes
+its fit twice: the first time JAX compiles, which a mechanism pays for with every new set of cliques. The last column is
+times the CPU seconds of the first row. Needs `adult_flaim.csv[.gz]` and `adult_flaim.domain.json` in FEDSYN_DATA. CPU
+seconds are of this process, all threads.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +25,7 @@ import pandas as pd
 
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate, model_size, pass_cost
+from fedsyn.inference.engines import ESTIMATORS, Engine
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.workload import downward_closure, random_kway
 
@@ -60,23 +64,22 @@ def measurements_of(
     return out
 
 
-def compare_losses(domain: Domain, measurements: list[Measurement], with_mbi: bool) -> None:
-    print("\nloss on the same measurements (CPU s include mbi's compilation)")
-    fits = {
-        f"native {n:5d}": partial(estimate, domain, measurements, config=EstimateConfig(n, 0.0))
-        for n in (50, 100, 1000)
-    }
-    if with_mbi:
-        from experiments.mbi_engine import estimate_with_mbi
-
-        for n in (100, 1000):
-            fits[f"mbi    {n:5d}"] = partial(
-                estimate_with_mbi, domain, measurements, iterations=n, tolerance=0.0, solver="mirror_descent"
-            )
-    for name, fit in fits.items():
-        model, seconds = timed(fit)
+def compare_engines(domain: Domain, measurements: list[Measurement], engines: Mapping[str, Engine | None]) -> None:
+    print("\n| engine, iterations | loss | distance | CPU s, first | CPU s, again | times |")
+    print("|---" * 6 + "|")
+    fits = {("native", n): None for n in (1000, 100, 50)} | {(name, 1000): engine for name, engine in engines.items()}
+    reference: tuple[Model, float] | None = None
+    for (name, iterations), engine in fits.items():
+        config = EstimateConfig(iterations, 0.0)
+        fit = partial(estimate, domain, measurements, config=config, engine=engine)
+        model, first = timed(fit)
+        again = timed(fit)[1] if engine else first
+        reference = reference or (model, first)
+        pairs = ((model.project(m.clique), reference[0].project(m.clique)) for m in measurements)
+        distance = max(float(np.abs(mine - theirs).sum()) for mine, theirs in pairs) / model.total
         assert model.info is not None
-        print(f"  {name} iterations  loss {model.info.loss:14.2f}  {seconds:8.2f} s")
+        numbers = (f"{model.info.loss:.2f}", f"{distance:.5f}", f"{first:.2f}", f"{again:.2f}")
+        print(f"| {name}, {iterations} | {' | '.join(numbers)} | {first / reference[1]:.1f} |", flush=True)
 
 
 def micro(codes: np.ndarray, domain: Domain, model: Model, rng: np.random.Generator) -> None:
@@ -119,7 +122,7 @@ def sizes(domain: Domain, cliques: list[tuple[str, ...]], candidates: list[tuple
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--mbi", action="store_true", help="also run the mbi engine (slow: it compiles)")
+    parser.add_argument("--engines", nargs="*", choices=list(ESTIMATORS), default=[], help="estimators of mbi")
     parser.add_argument("--measurements", type=int, default=12)
     parser.add_argument("--cells", type=int, default=400_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -135,7 +138,7 @@ def main() -> int:
     print(
         f"{len(cliques)} measurements, model {model_size(domain, cliques)} cells, pass {pass_cost(domain, cliques):.3g}"
     )
-    compare_losses(domain, measurements, args.mbi)
+    compare_engines(domain, measurements, {name: ESTIMATORS[name] for name in args.engines})
     micro(codes, domain, estimate(domain, measurements), rng)
     return 0
 

@@ -66,7 +66,7 @@ class Case:
         rounds: T.
         top: k, cliques of a round; central AIM has always one.
         seed: of clients, workload's noise and all else that is drawn.
-        engine: of the fits, "native" or "mbi" (experiments/mbi_engine.py).
+        engine: of the fits, as `inference.engine` names it.
     """
 
     protocol: str
@@ -81,8 +81,6 @@ class Case:
         data = {"source": source, "bins": 32} if isinstance(source, str) else source
         central = self.protocol == CENTRAL
         mechanism: dict[str, Any] = {"name": "aim"} if central else {"name": "distributed_aim", "top": self.top}
-        if self.engine == "mbi":
-            mechanism["name"] = "experiments.mbi_engine:" + ("Aim" if central else "DistributedAim")
         noise = "server" if central else "distributed"
         return parse_config(
             {
@@ -93,6 +91,7 @@ class Case:
                 "workload": {"degree": 3, "size": 64, "seed": 0},
                 "aggregation": {**({} if central else PROTOCOLS[self.protocol]), "noise": noise},
                 "evaluation": [],
+                "inference": {"engine": self.engine, "estimator": "UniversalAcceleratedMethod"},
                 "runtime": {"engine": "inprocess", "seed": self.seed},
             }
         )

@@ -60,12 +60,11 @@ def fedsyn_run(head: Settings, codes: np.ndarray, settings: Settings) -> Callabl
             inference: Settings = {"max_cells": int(settings["megabytes"] * 2**17)}
             if settings["equal_size"]:
                 inference["max_message_passing_cost"] = 1e12
-            name = "aim"
             if settings["library"] == "fedsyn_mbi":
-                name = "experiments.mbi_engine:Aim"
+                inference |= {"engine": "mbi", "estimator": "UniversalAcceleratedMethod"}
                 inference |= {"iterations": settings["iterations"], "final_iterations": settings["iterations"]}
             document = {
-                "mechanism": {"name": name, "rounds": settings["rounds"]},
+                "mechanism": {"name": "aim", "rounds": settings["rounds"]},
                 "data": {"source": "table.csv", "schema": str(Path(folder) / "schema.yaml"), "test_fraction": 0.0},
                 "privacy": {"epsilon": settings["epsilon"], "delta": settings["delta"], "client_sizes": "public"},
                 "federation": {"clients": 1},

@@ -8,7 +8,7 @@ model; each run is a process of its own, one at a time. The libraries:
 
   fedsyn        `fedsyn run` of `aim` with its defaults, files and report included (`equal_size`: only the size of the
                 model limits its cliques, as in the others; by default the cost of a pass does, too)
-  fedsyn_mbi    the same with mbi 2.0 as the engine of its fits (`experiments.mbi_engine:Aim`)
+  fedsyn_mbi    the same with mbi 2.0 as the engine of its fits (`inference.engine: mbi`)
   mbi           AIM on mbi 2.0 alone (mbi_aim.py), mirror descent with `--iterations` a round, mbi's default
   opendp        OpenDP's AIM; wants mbi 1.1, so an environment of its own: `pip install 'opendp[mbi,polars]' pandas`,
                 then `--python opendp=...`. It anneals: `rounds` is the most that it makes, and it often makes fewer

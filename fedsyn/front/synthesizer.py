@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fedsyn.evaluation.predicted import PredictedQuality
     from fedsyn.evaluation.real.comparison import TableComparison
     from fedsyn.front.archive import ReleasedRun
-    from fedsyn.inference import AnyModel
+    from fedsyn.inference import AnyModel, Measurement
     from fedsyn.table.schema.frames import AnyFrame, ArrowStream
 
     #: What `sample` gives: DataFrames of pandas until something else was fitted.
@@ -314,6 +314,15 @@ class Synthesizer(Generic[F]):
         """
         self._fitted("model")
         return self.model_
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Noisy marginals that the model was fitted to, for the whole federation.
+
+        There are none of a mechanism without marginals. `to_mbi` gives each in Private-PGM's form.
+        """
+        evidence = self._fitted("measurements").evidence
+        return () if evidence is None else evidence.measurements
 
     @overload
     def sample(self, n: int | None = None, where: Mapping[str, Any] | None = None, *, seed: int | None = None) -> F: ...

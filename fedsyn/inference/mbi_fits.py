@@ -69,9 +69,7 @@ class PulledDescent(mbi.estimation.MirrorDescent):  # type: ignore[misc]
         short = loss_there - loss - slope.dot(way) <= allowed
         potentials = jax.tree.map(lambda new, old: jax.numpy.where(short, new, old), ahead, state.potentials)
         alpha = jax.numpy.where(short, _GROWTH, 0.5) * state.alpha
-        return mbi.estimation.MirrorDescentState(
-            marginals, potentials, alpha, jax.numpy.where(short, loss_there, loss)
-        )
+        return mbi.estimation.MirrorDescentState(marginals, potentials, alpha, jax.numpy.where(short, loss_there, loss))
 
     def _loss_value(self, state: Any, loss_fn: Any, known_total: Any, constraints: Any = ()) -> float:
         """Returns the loss, or 0 where noise explains it (`solvers.Problem.is_explained`)."""

@@ -23,7 +23,6 @@ try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mbi's advice on JAX settings that fits follow
         import jax
-        import jax.numpy as jnp
         import mbi
 except ImportError as error:
     raise ConfigError(f"Private-PGM's forms need the package 'mbi': {installing('pgm')}") from error
@@ -38,29 +37,32 @@ class Seen(mbi.DatavectorQuery):
     Attributes:
         groups: of each attribute, the group of each value; None: each is its own.
         beyond: residuals were measured.
+        shape: of the values.
         noises, share: as in `Measurement`, which mbi has no place for.
     """
 
     groups: tuple[tuple[int, ...], ...] | None = None
     beyond: bool = False
+    shape: tuple[int, ...] | None = None
     noises: int | None = None
     share: float = 1.0
 
     def __call__(self, factor: Any) -> Any:
         values, shape = factor.datavector(), factor.domain.shape
         if self.groups is not None:
-            index, length = group_of_cells(self._groups)
+            index, length = group_of_cells(self.each_group)
             values = jax.ops.segment_sum(values, index, num_segments=length)
             shape = tuple(max(group) + 1 for group in self.groups)
         return _residual(values.reshape(shape)).ravel() if self.beyond else values
 
     @property
-    def _groups(self) -> Groups:
+    def each_group(self) -> Groups:
+        """The groups as arrays."""
         return tuple(np.array(group, np.int64) for group in self.groups or ())
 
     def op_norm_sq(self) -> float:
         """Returns the squared operator norm, the largest group."""
-        return float(np.prod([np.bincount(group).max() for group in self._groups]))
+        return float(np.prod([np.bincount(group).max() for group in self.each_group]))
 
 
 def _residual(table: Any) -> Any:
@@ -85,7 +87,7 @@ def linear_measurement(
         more: of `Seen`.
     """
     numbers = None if groups is None else tuple(tuple(map(int, group)) for group in groups)
-    query = Seen(use_for_total_estimation=not more.get("beyond"), groups=numbers, **more)
+    query = Seen(use_for_total_estimation=not more.get("beyond"), groups=numbers, shape=np.shape(values), **more)
     return mbi.LinearMeasurement(np.asarray(values, np.float64).ravel(), tuple(clique), float(sigma), query)
 
 
@@ -100,18 +102,16 @@ def facts_of_measurement(theirs: mbi.LinearMeasurement) -> dict[str, Any]:
         query = Seen()
     if not isinstance(query, Seen):
         raise ValueError(f"the measurement of {theirs.clique} has the query {query!r}; expected counts of cells")
-    out = {
+    values = np.asarray(theirs.noisy_measurement, np.float64)
+    return {
         "clique": tuple(map(str, theirs.clique)),
-        "values": np.asarray(theirs.noisy_measurement, np.float64),
+        "values": values if query.shape is None else values.reshape(query.shape),
         "sigma": float(theirs.stddev),
-        "beyond": query.beyond,
         "noises": query.noises,
+        "groups": None if query.groups is None else query.each_group,
         "share": query.share,
+        "beyond": query.beyond,
     }
-    if query.groups is None:
-        return out
-    shape = [max(group) + 1 for group in query.groups]
-    return out | {"groups": query._groups, "values": out["values"].reshape(shape)}
 
 
 # Models ---------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from scipy.optimize import nnls
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
+from fedsyn.inference.engines import ESTIMATORS
 from support.inference_reference import CASES, all_cliques, domain_of, marginal
 
 TOTAL = 500.0
@@ -120,35 +121,35 @@ def test_nothing_measured_is_uniform() -> None:
 @pytest.mark.slow
 @needs_mbi
 def test_mbi_computes_the_same_marginals_from_our_potentials() -> None:
-    from experiments.mbi_engine import _clique_vector, _mbi, _potential_cliques
+    import jax
+    import mbi
 
     for name in ("cycle of four", "components and a free attribute", "permuted triples"):
         shape, cliques = CASES[name]
         domain = domain_of(shape)
         model = estimate(domain, noisy(domain, cliques, 3.0, 6), total=TOTAL)
-        asked = [("a",), ("d", "b"), ("c", "a", "d")]
-        with _mbi() as mbi:
-            vector = _clique_vector(mbi, domain, _potential_cliques(domain, list(model.rank_potentials())), model)
-            for clique in asked:
-                theirs = mbi.marginal_oracles.variable_elimination(vector, clique, model.total)
+        with jax.enable_x64(True):
+            potentials = model.to_mbi().potentials
+            for clique in (("a",), ("d", "b"), ("c", "a", "d")):
+                theirs = mbi.marginal_oracles.variable_elimination(potentials, clique, model.total)
                 found = np.asarray(theirs.datavector(flatten=False))
                 np.testing.assert_allclose(model.project(clique), found, atol=1e-8)
 
 
 @pytest.mark.slow
 @needs_mbi
-@pytest.mark.parametrize("solver", ["mirror_descent", "accelerated"])
-def test_mbi_estimates_the_same_model(solver: str) -> None:
-    from experiments.mbi_engine import estimate_with_mbi
-
-    shape, cliques = CASES["permuted triples"]
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("name", ["cycle of four", "permuted triples", "two components"])
+def test_mbi_estimates_the_same_model(name: str, estimator: str) -> None:
+    shape, cliques = CASES[name]
     domain = domain_of(shape)
     measurements = noisy(domain, cliques, 3.0, 7)
-    ours = estimate(domain, measurements, config=EXACT)
-    theirs = estimate_with_mbi(domain, measurements, solver=solver, iterations=2000, tolerance=0.0)
-    assert ours.info is not None and theirs.info is not None
-    assert theirs.total == ours.total
-    assert ours.info.loss <= theirs.info.loss * (1 + 1e-6)
-    assert ours.info.loss == pytest.approx(theirs.info.loss, rel=1e-3)
+    ours = estimate(domain, measurements, total=TOTAL, config=EXACT)
+    theirs = estimate(domain, measurements, total=TOTAL, config=EXACT, engine=ESTIMATORS[estimator])
+    least, joint = exact_optimum(domain, measurements)
+    assert theirs.info is not None and theirs.info.loss == pytest.approx(loss_of(theirs, measurements), rel=1e-9)
+    assert least - 1e-4 * (1 + least) <= theirs.info.loss <= least + 1e-3 * (1 + least)
+    for m in measurements:  # brute force
+        assert np.abs(theirs.project(m.clique) - marginal(domain, joint, m.clique)).sum() < 1e-3 * TOTAL
     for clique in all_cliques(domain):
-        np.testing.assert_allclose(theirs.project(clique), ours.project(clique), atol=0.5)
+        assert np.abs(theirs.project(clique) - ours.project(clique)).sum() < 1e-3 * TOTAL

@@ -19,7 +19,7 @@ MINIATURES = {
     "bench_draft": "--rows 500 --columns 3",
     "bench_fhe": "--steps 0 --clients 5",
     "bench_gum": "--source compas --bins 8 --pairs 3 --iterations 20 --cells 1000",
-    "bench_inference": "--measurements 2 --cells 1000",
+    "bench_inference": "--measurements 2 --cells 1000 --engines MirrorDescent",
     "bench_long": "--rows 0.001",
     "bench_many": "--clients 20 --work one-way",
     "bench_messages": "--only mst",

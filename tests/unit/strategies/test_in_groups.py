@@ -19,6 +19,7 @@ from fedsyn.front.testing.harness import Federation, config_of, execute, finishe
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import EstimateConfig, Hierarchy, Measurement, Model, estimate
 from fedsyn.inference.calibrate import Calibrator
+from fedsyn.inference.engines import ESTIMATORS
 from fedsyn.inference.junction_tree import axes_of, build_tree
 from fedsyn.inference.measurements import merge
 from fedsyn.inference.shrinkage import of_measurements
@@ -351,10 +352,8 @@ def test_the_way_between_two_models_is_their_divergence_also_where_groups_are_se
 @pytest.mark.slow
 def test_mbi_fits_groups_to_the_same_optimum() -> None:
     pytest.importorskip("mbi")
-    from experiments.mbi_engine import estimate_with_mbi
-
-    given = measured()
-    ours = estimate(SMALL, given, total=TOTAL, config=EstimateConfig(iterations=2000, tolerance=0.0)).info
-    theirs = estimate_with_mbi(SMALL, given, total=TOTAL, iterations=2000, tolerance=0.0).info
+    given, config = measured(), EstimateConfig(iterations=2000, tolerance=0.0)
+    ours = estimate(SMALL, given, total=TOTAL, config=config).info
+    theirs = estimate(SMALL, given, total=TOTAL, config=config, engine=ESTIMATORS["MirrorDescent"]).info
     assert ours is not None and theirs is not None
     assert theirs.loss == pytest.approx(ours.loss, rel=1e-3)

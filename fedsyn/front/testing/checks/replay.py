@@ -16,10 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError
 from fedsyn.evaluation.record import FEDERATED_FILE, PREDICTED_FILE
 from fedsyn.front.testing.bench import Bench, Nodes, equal_arrays, under
+from fedsyn.front.testing.checks.runs import ledgers_hold
+from fedsyn.front.testing.failures import Skipped
 from fedsyn.front.testing.harness import Federation, Outcome, execute, watched_grid, watched_server
 from fedsyn.front.testing.tape import Tape, TapedExchange, TapedRelease
+from fedsyn.registry import strategy_class
 from fedsyn.runs.directory import LOOKS_FILE, PUBLIC_PAGE_FILE, README_FILE
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared
@@ -33,6 +37,7 @@ PUBLIC = (
 )
 # Its holders are asked how good the table is, half of them by rows that they kept out.
 _JUDGED = {"evaluation": {"federated": True, "share": 0.2, "held_out": 0.5, "metrics": []}}
+_BY_MBI = {"inference": {"engine": "mbi"}}
 
 
 @under("as configured", "private sizes", "private sizes and local noise", "distributed noise")
@@ -45,6 +50,21 @@ def check_released_values_only(bench: Bench, nodes: Nodes) -> None:
     first = bench.base(**nodes)
     again = execute(first.config, bench.federation.other_rows(), script=first.tape.draws)
     _post_processed(first, again, "other rows")
+
+
+def check_fits_by_mbi(bench: Bench) -> None:
+    """Requires a run whose fits Private-PGM makes to be as sound.
+
+    Its ledgers hold, and its results depend on rows through releases only. Skipped where the engine refuses the
+    mechanism, or the package mbi is not installed.
+    """
+    config = bench.supported(**_BY_MBI)
+    try:
+        strategy_class(bench.name).require_engine(bench.contract(config, bench.federation.domain))
+    except ConfigError as error:
+        raise Skipped(str(error)) from None
+    ledgers_hold(bench.base(**_BY_MBI))
+    check_released_values_only(bench, _BY_MBI)
 
 
 @under("as configured", "private sizes", "private sizes and local noise", "distributed noise")
