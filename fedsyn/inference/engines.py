@@ -56,7 +56,7 @@ class Mbi:
         return fit_by_mbi(task, self.name)
 
     def require(self, fits: Fits) -> None:
-        """Raises ConfigError unless mbi is installed, and its estimator can make such fits."""
+        """Raises ConfigError unless the estimator can make such fits."""
         require_mbi()
         if not self.averages:
             return
@@ -91,7 +91,7 @@ def engine_of(node: InferenceNode) -> Mbi | None:
 
 
 def require_mbi() -> None:
-    """Raises ConfigError unless mbi is installed, in the version that is called here.
+    """Raises ConfigError unless mbi is installed, in its second version.
 
     It imports nothing.
     """

@@ -26,7 +26,7 @@ _GROWTH = 1.2
 
 
 class Pulled(NamedTuple):
-    """Data of a loss: measurements, and the model that a fit is pulled to.
+    """Measurements, and the model that a fit is pulled to.
 
     Attributes:
         measurements: mbi's.
@@ -50,7 +50,7 @@ def _disagreement(marginals: Any, data: Pulled) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class PulledDescent(mbi.estimation.MirrorDescent):  # type: ignore[misc]
+class PulledDescent(mbi.estimation.MirrorDescent):
     """mbi's mirror descent, of the loss and a divergence from a model.
 
     The divergence is that of the geometry itself, so its part of a step is exact (`fedsyn.inference.solvers`). A step

@@ -23,7 +23,7 @@ try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mbi's advice on JAX settings that fits follow
         import jax
-        import mbi
+        import mbi as mbi
 except ImportError as error:
     raise ConfigError(f"Private-PGM's forms need the package 'mbi': {installing('pgm')}") from error
 
@@ -77,7 +77,9 @@ def _residual(table: Any) -> Any:
 def linear_measurement(
     clique: Clique, values: Floats, sigma: float, groups: Groups | None = None, **more: Any
 ) -> mbi.LinearMeasurement:
-    """Returns a measurement of mbi's, with a query that knows what was measured.
+    """Returns a measurement of mbi's.
+
+    Its query knows what was measured.
 
     Args:
         clique: distinct attributes.
@@ -128,7 +130,7 @@ def clique_vector(theirs: mbi.Domain, tables: Mapping[Clique, Floats]) -> mbi.Cl
     return mbi.CliqueVector(theirs, tuple(factors), factors)
 
 
-def constraints_of(theirs: mbi.Domain, zeros: Iterable[tuple[Clique, Flags]]) -> tuple[mbi.Constraint, ...]:
+def constraints_of(theirs: mbi.Domain, zeros: Iterable[Iterable[Any]]) -> tuple[mbi.Constraint, ...]:
     """Returns structural zeros as constraints."""
     return tuple(
         mbi.Constraint(theirs.project(clique), invalid=np.argwhere(cells)) for clique, cells in zeros if cells.any()
@@ -187,7 +189,7 @@ def parts_of_field(theirs: mbi.MarkovRandomField, domain: Domain | None) -> tupl
 
 
 def _without(domain: Domain, clique: Sequence[Any], cells: Flags) -> Domain:
-    """Returns the domain with these cells ruled out; itself if they are already."""
+    """Returns the domain without some cells, itself if it has none."""
     names = tuple(map(str, clique))
     known = domain.impossible(names)
     if not (cells if known is None else cells & ~known).any():

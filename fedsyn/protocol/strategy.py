@@ -109,7 +109,7 @@ class MechanismStrategy(Driver):
 
     @classmethod
     def fits_model(cls, contract: Contract) -> bool:
-        """Returns whether the mechanism fits a graphical model, with the options of its contract."""
+        """Returns whether these options make the mechanism fit a graphical model."""
         return True
 
     @classmethod

@@ -60,8 +60,7 @@ def serve(
     Returns the strategy, which holds model and ledger.
 
     Writes rounds.jsonl, which is public, and measured.jsonl, which is not, as rounds finish. `make` makes the server
-    half; the registered one when omitted. With a journal another process can go on where this one is killed; rounds
-    that the journal holds are written, and reported, again.
+    half in place of the registered one. With a journal another process can go on; rounds in it are reported again.
     """
     rounds, measured = out / "rounds.jsonl", out / "measured.jsonl"
     for path in (rounds, measured):
@@ -86,9 +85,8 @@ def serve(
     driver: Driver
     strategy: MechanismStrategy | None = None
     if schema.open:
-        contract = contract_class(config.mechanism.name)
-        strategy_class(config.mechanism.name).require_engine(contract(config, schema.domain).opened(schema))
-        driver = opening = Opening(config, schema, contract, journal=journal, **drawn)
+        driver = opening = Opening(config, schema, contract_class(config.mechanism.name), journal=journal, **drawn)
+        strategy_class(config.mechanism.name).require_engine(opening.contract)  # which makes its fits later
     else:
         driver = strategy = server_half(config, schema.domain, schema.sha256, **drawn, **_journaled(journal))
     driver.waits, alone = waits, journal is None and config.runtime.engine != "deployment"
