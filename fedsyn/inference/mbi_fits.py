@@ -104,7 +104,7 @@ def fit_by_mbi(task: Task, estimator: str) -> Model:
                 iters=task.config.iterations,
                 callback_fn=lambda _: blocks.append(None),
                 warm_start=clique_vector(theirs, _start(task, masks, task.start)),
-                tol=task.config.tolerance or None,
+                tol=task.config.tolerance if task.config.tolerance or task.config.stop_at_noise_level else None,
                 patience=1,
             )
         potentials = {clique: np.asarray(table.values) for clique, table in fitted.potentials.tables.items()}
