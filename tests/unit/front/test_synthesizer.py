@@ -381,6 +381,9 @@ def test_a_saved_model_says_how_good_it_is(fitted: fedsyn.Synthesizer, tmp_path:
     said = fitted.predicted_quality
     assert said is not None and said.workload_error is not None
     assert fedsyn.load(path).predicted_quality == said and len(said.columns) == len(fitted.model.domain)
+    again = fedsyn.load(path).measurements
+    assert [m.clique for m in again] == [m.clique for m in fitted.measurements]
+    assert {m.clique for m in again} >= {(name,) for name in fitted.model.domain}
     told = zipfile.ZipFile(path).read("README.md").decode()
     assert (
         told.startswith("# Synthetic table")
