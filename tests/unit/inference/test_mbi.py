@@ -79,6 +79,17 @@ def test_mirror_descent_finds_the_model_that_ours_finds(domain: Domain, shrinkag
 
 
 @pytest.mark.slow
+def test_mirror_descent_makes_the_fit_that_another_estimator_cannot_finish() -> None:
+    pytest.importorskip("mbi")
+    given, config = measured(ZEROS), EstimateConfig(100, 0.0)
+    fits = [
+        estimate(ZEROS, given, total=TOTAL, config=config, engine=ESTIMATORS[name])
+        for name in ("InteriorGradient", "MirrorDescent")
+    ]
+    assert np.array_equal(fits[0].project(("a", "b", "d")), fits[1].project(("a", "b", "d")))
+
+
+@pytest.mark.slow
 def test_a_fit_ends_at_the_noise_level_and_at_its_tolerance() -> None:
     pytest.importorskip("mbi")
     given = [one for one in measured(PLAIN) if one.clique in (("a", "b"), ("d", "c"))]
