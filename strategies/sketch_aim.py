@@ -261,7 +261,7 @@ class SketchAim(MechanismStrategy):
     def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
         """Starts the fits from the hidden factors that the sketches show.
 
-        They stay only where trials foresee no more error with them.
+        They go where trials foresee less error without them.
 
         Returns:
             The sketches, which then know what was fitted to them.
@@ -291,20 +291,23 @@ class SketchAim(MechanismStrategy):
         return (model, capacity, shown) if len(capacity.add_while_fitting(star)) == len(star) else None
 
     def pays(self, pairs: Sketched, measurements: Sequence[Measurement], left: float) -> bool:
-        """Returns whether trials foresee no more error with hidden factors than without.
+        """Returns whether a trial foresees no more error with hidden factors than without.
 
-        In a trial one half of the sketches finds the factors, plans and fits, and the other judges. A half that shows
-        no factor cannot tell, and where none can the factors stay.
+        One half of the sketches finds the factors, plans and fits, and the other judges. Factors go where both splits
+        say so: where these disagree, or a half shows no factor, the sketches cannot tell.
         """
         assert self.model is not None
-        first, beyond = (self.model, self.capacity), 0.0
+        first = self.model, self.capacity
         for planned, judged in pairs.halves(self.randomness.ordinary("trial")):
-            if (linked := self.linked(planned)) is not None:
-                # Without comes first: resolutions follow from the first model.
-                beyond -= self.foreseen_error(*first, planned, judged, measurements, left)
-                model, capacity, shown = linked
-                beyond += self.foreseen_error(model, capacity, planned.fitted_to(shown), judged, measurements, left)
-        return beyond <= 0.0
+            if (linked := self.linked(planned)) is None:
+                return True
+            model, capacity, shown = linked
+            # Without comes first: resolutions follow from the first model.
+            without = self.foreseen_error(*first, planned, judged, measurements, left)
+            beside = self.foreseen_error(model, capacity, planned.fitted_to(shown), judged, measurements, left)
+            if beside <= without:
+                return True
+        return False
 
     def foreseen_error(
         self,
