@@ -181,7 +181,7 @@ def test_sketches_of_pairs_are_their_residuals_in_groups() -> None:
 
 
 def test_halves_have_the_noise_that_they_say() -> None:
-    """Drawn noise is what a sum's noise becomes in a sketch: of each pair's shape, and beside nothing in the margins."""
+    """Drawn noise is what a sum's noise becomes in a sketch, and nothing in its margins."""
     pairs = opened()[0].pairs()
     assert len(pairs.sketcher.cliques) == 2 and pairs.values[1] is not None
     off, coins = np.zeros((2, 2)), np.random.default_rng(0)
