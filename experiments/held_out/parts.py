@@ -3,9 +3,11 @@
     python experiments/held_out/parts.py --cache FILE                                  # the tuning side
     python experiments/held_out/parts.py --cache FILE --side judging --seeds 1 2 3
 
-It is the error of a run over that of one without the part: above 1 the part makes a table worse. Cells are those of
-held_cells.py with all rows, whose 64 triples judge; a run has up to 1,000, as where nobody names a workload. Results
-stay in the cache, as those of run.py.
+It is the error of a run over that of one without the part: above 1 the part makes a table worse. "All" is the error
+over that of `mst`, whose spanning tree of pairs is a plan without any of them. The oracle chooses the run of least error
+in each cell, which it sees: its error is over that of the run with all parts. Cells are those of held_cells.py with all
+rows, whose 64 triples judge; a run has up to 1,000, as where nobody names a workload. Results stay in the cache, as
+those of run.py.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.held_out.held_cells import Assignments, Cache, Cell, run_cell, spread
 from experiments.held_out.held_tables import TABLES, row_counts
@@ -29,6 +32,7 @@ WITHOUT: dict[str, Assignments] = {
     "residuals": (_VARIANT, "mechanism.residuals=false"),
     "pull": ("mechanism.name=sketch_aim", "inference.shrinkage=0"),
     "smoothing": ("mechanism.name=sketch_aim", "inference.smoothing=false"),
+    "all (mst)": ("mechanism.name=mst",),
 }
 DEFAULT: Assignments = ("mechanism.name=sketch_aim",)
 
@@ -53,13 +57,28 @@ def ratios(errors: Mapping[tuple[str, float, int, str], float], part: str, famil
     ]
 
 
+def oracle(errors: Mapping[tuple[str, float, int, str], float], family: str) -> list[float]:
+    """Returns the least error of each cell over that with all parts."""
+    best = dict[tuple[Any, ...], float]()
+    for (*place, _), error in errors.items():
+        best[tuple(place)] = min(error, best.get(tuple(place), math.inf))
+    return [
+        best[tuple(place)] / max(error, 1e-12)
+        for (*place, without), error in errors.items()
+        if not without and family_of(str(place[0])) == family
+    ]
+
+
 def table_of(errors: Mapping[tuple[str, float, int, str], float], parts: Sequence[str]) -> list[str]:
     """Returns the table: geometric means by family, and the worst cells."""
-    lines = [f"| family | cells | {' | '.join(parts)} |", "|---" * (2 + len(parts)) + "|"]
+    lines = [f"| family | cells | {' | '.join(parts)} | oracle |", "|---" * (3 + len(parts)) + "|"]
     for family in dict.fromkeys(family_of(table) for table, *_ in errors):
         columns = [ratios(errors, part, family) for part in parts]
+        columns.append(oracle(errors, family))
         cells = [
-            f"{math.exp(sum(map(math.log, some)) / len(some)):.2f} ({max(some):.2f})" if some else ""
+            f"{math.exp(sum(math.log(max(one, 1e-12)) for one in some) / len(some)):.2f} ({max(some):.2f})"
+            if some
+            else ""
             for some in columns
         ]
         lines.append(f"| {family} | {max(map(len, columns))} | {' | '.join(cells)} |")

@@ -237,7 +237,7 @@ def test_a_part_is_judged_by_the_cells_that_ran_with_and_without_it() -> None:
     assert parts.ratios(errors, "groups", "panel") == pytest.approx([0.8, 1.8])
     assert parts.ratios(errors, "room", "panel") == []
     assert parts.table_of(errors, ["groups", "room"])[2:] == [
-        "| panel | 2 | 1.20 (1.80) |  |",
-        "| adult | 1 | 1.00 (1.00) |  |",
+        "| panel | 2 | 1.20 (1.80) |  | 0.82 (1.00) |",
+        "| adult | 1 | 1.00 (1.00) |  | 1.00 (1.00) |",
     ]
     assert parts.family_of("panel_2") == "panel" and parts.family_of("breast_cancer_sklearn") == "breast_cancer_sklearn"
