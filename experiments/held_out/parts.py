@@ -4,8 +4,8 @@
     python experiments/held_out/parts.py --cache FILE --side judging --seeds 1 2 3
 
 It is the error of a run over that of one without the part: above 1 the part makes a table worse. "All" is the error
-over that of `mst`, whose spanning tree of pairs is a plan without any of them. The oracle chooses the run of least error
-in each cell, which it sees: its error is over that of the run with all parts. Cells are those of held_cells.py with all
+over that of `mst`, whose spanning tree of pairs is a plan without any of them. The oracle sees the errors and chooses
+the best run of each cell: its error is over that of the run with all parts. Cells are those of held_cells.py with all
 rows, whose 64 triples judge; a run has up to 1,000, as where nobody names a workload. Results stay in the cache, as
 those of run.py.
 """
@@ -74,12 +74,9 @@ def table_of(errors: Mapping[tuple[str, float, int, str], float], parts: Sequenc
     lines = [f"| family | cells | {' | '.join(parts)} | oracle |", "|---" * (3 + len(parts)) + "|"]
     for family in dict.fromkeys(family_of(table) for table, *_ in errors):
         columns = [ratios(errors, part, family) for part in parts]
-        columns.append(oracle(errors, family))
         cells = [
-            f"{math.exp(sum(math.log(max(one, 1e-12)) for one in some) / len(some)):.2f} ({max(some):.2f})"
-            if some
-            else ""
-            for some in columns
+            f"{math.exp(sum(map(math.log, some)) / len(some)):.2f} ({max(some):.2f})" if some else ""
+            for some in [*columns, oracle(errors, family)]
         ]
         lines.append(f"| {family} | {max(map(len, columns))} | {' | '.join(cells)} |")
     return lines
