@@ -337,7 +337,12 @@ class SketchAim(MechanismStrategy):
         """
         cliques, before = self.candidates.cliques, (self.model, self.capacity)
         pairs = [i for i, q in enumerate(cliques) if len(q) == 2]
-        known, new, missed, steps = np.zeros(len(cliques), np.bool_), list[int](), np.zeros(len(cliques)), {}
+        known, new, missed, steps = (
+            np.zeros(len(cliques), np.bool_),
+            list[int](),
+            np.zeros(len(cliques)),
+            dict[int, int](),
+        )
 
         def errors(seen: Sketched) -> ModelErrors:
             """Returns the model's errors as sketches see them, beside those of what is planned."""
