@@ -337,12 +337,8 @@ class SketchAim(MechanismStrategy):
         """
         cliques, before = self.candidates.cliques, (self.model, self.capacity)
         pairs = [i for i, q in enumerate(cliques) if len(q) == 2]
-        known, new, missed, steps = (
-            np.zeros(len(cliques), np.bool_),
-            list[int](),
-            np.zeros(len(cliques)),
-            dict[int, int](),
-        )
+        known, missed = np.zeros(len(cliques), np.bool_), np.zeros(len(cliques))
+        new, steps = list[int](), dict[int, int]()
 
         def errors(seen: Sketched) -> ModelErrors:
             """Returns the model's errors as sketches see them, beside those of what is planned."""
@@ -350,7 +346,8 @@ class SketchAim(MechanismStrategy):
             found.parts[known] = missed[known]
             return replace(found, noisy=dict.fromkeys(new, 0.0) | found.noisy, steps=steps)
 
-        self.model, self.capacity = start, capacity.copy()
+        node, self.model, self.capacity = self.config.inference, start, capacity.copy()
+        settings = estimate_config(node, node.iterations or self.options.iterations, stop_at_noise_level=True)
         current = errors(planned)
         budget = left + current.paid
         for which in (self.strongest_links(current), pairs):
@@ -364,7 +361,7 @@ class SketchAim(MechanismStrategy):
                 start.domain,
                 [*measurements, *planned.residuals(inside)],
                 total=start.total,
-                config=estimate_config(self.config.inference, self.options.iterations, stop_at_noise_level=True),
+                config=settings,
                 warm_start=self.model,
                 prior=start if start.domain.hidden else None,
             )
