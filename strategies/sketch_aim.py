@@ -267,7 +267,12 @@ class SketchAim(MechanismStrategy):
             The sketches, which then know what was fitted to them.
         """
         linked = self.linked(sketched)
-        if linked is None or not self.pays(sketched.pairs(), measurements, left):
+        if linked is None:
+            return sketched
+        if not self.pays(sketched.pairs(), measurements, left):
+            self.record.notes.append(
+                "columns share a factor, but trials foresee less error where pairs alone link them"
+            )
             return sketched
         self.model, self.capacity, shown = linked
         self.base, self.sketches = self.model, sketched.fitted_to(shown)
