@@ -261,7 +261,7 @@ class SketchAim(MechanismStrategy):
     def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
         """Starts the fits from the hidden factors that the sketches show.
 
-        They go where trials foresee less error without them.
+        They stay only if the plan's predicted error is no larger with them, and no trial speaks against them.
 
         Returns:
             The sketches, which then know what was fitted to them.
@@ -269,16 +269,22 @@ class SketchAim(MechanismStrategy):
         linked = self.linked(sketched)
         if linked is None:
             return sketched
-        if not self.pays(sketched.pairs(), measurements, left):
-            self.record.notes.append(
-                "columns share a factor, but trials foresee less error where pairs alone link them"
-            )
-            return sketched
+        # Plan from both models.
+        without, before = self.predicted_error(sketched, measurements, left), (self.model, self.capacity, self._view)
         self.model, self.capacity, shown = linked
-        self.base, self.sketches = self.model, sketched.fitted_to(shown)
+        fitted = sketched.fitted_to(shown)
+        beside, after = self.predicted_error(fitted, measurements, left), (self.model, self.capacity, self._view)
+        self.model, self.capacity, self._view = before
+        if beside > without:
+            return sketched
+        if not self.pays(sketched.pairs(), measurements, left):
+            self.record.notes.append("columns share a factor, but trials foresee less error with pairs alone")
+            return sketched
+        self.model, self.capacity, self._view = after
+        self.base, self.sketches = self.model, fitted
         sizes = ", ".join(f"{len(loadings)} columns" for loadings in shown)
         self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {sizes}")
-        return self.sketches
+        return fitted
 
     def linked(self, sketched: Sketched) -> tuple[Model, Capacity, list[dict[str, float]]] | None:
         """Returns the model of the factors that sketches show, its tree, and their loadings.
@@ -295,6 +301,13 @@ class SketchAim(MechanismStrategy):
         star = [clique for clique in model.potentials if len(clique) > 1]
         return (model, capacity, shown) if len(capacity.add_while_fitting(star)) == len(star) else None
 
+    def predicted_error(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> float:
+        """Returns the predicted error of a plan from the last model."""
+        errors = self.errors(sketched, measurements, self.view)
+        fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
+        eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and fits(q)]
+        return self.best(errors, eligible, 1.0, left + errors.paid).error
+
     def pays(self, pairs: Sketched, measurements: Sequence[Measurement], left: float) -> bool:
         """Returns whether a trial foresees no more error with hidden factors than without.
 
@@ -307,7 +320,6 @@ class SketchAim(MechanismStrategy):
             if (linked := self.linked(planned)) is None:
                 return True
             model, capacity, shown = linked
-            # Without comes first: resolutions follow from the first model.
             without = self.foreseen_error(*first, planned, judged, measurements, left)
             beside = self.foreseen_error(model, capacity, planned.fitted_to(shown), judged, measurements, left)
             if beside <= without:
