@@ -287,7 +287,7 @@ class SketchAim(MechanismStrategy):
         return fitted
 
     def linked(self, sketched: Sketched) -> tuple[Model, Capacity, list[dict[str, float]]] | None:
-        """Returns the model of the factors that sketches show, its tree, and their loadings.
+        """Returns the factors' model, its tree, and their loadings.
 
         None: they show no factor, or one that does not fit the tree as a whole.
         """
@@ -309,7 +309,7 @@ class SketchAim(MechanismStrategy):
         return self.best(errors, eligible, 1.0, left + errors.paid).error
 
     def pays(self, pairs: Sketched, measurements: Sequence[Measurement], left: float) -> bool:
-        """Returns whether a trial foresees no more error with hidden factors than without.
+        """Returns whether no trial foresees more error with hidden factors.
 
         One half of the sketches finds the factors, plans and fits, and the other judges. Factors go where both splits
         say so: where these disagree, or a half shows no factor, the sketches cannot tell.
@@ -358,7 +358,7 @@ class SketchAim(MechanismStrategy):
         new, steps = list[int](), dict[int, int]()
 
         def errors(seen: Sketched) -> ModelErrors:
-            """Returns the model's errors as sketches see them, beside those of what is planned."""
+            """Returns errors as sketches see them, beside those of plans."""
             found = self.errors(seen, measurements, self.view)
             found.parts[known] = missed[known]
             return replace(found, noisy=dict.fromkeys(new, 0.0) | found.noisy, steps=steps)
@@ -847,7 +847,7 @@ class Sketched:
         return Sketched(sketcher, [self.values[i] for i in which], self.sigmas[which])
 
     def halves(self, coins: RandomSource) -> Iterator[tuple[Sketched, Sketched]]:
-        """Yields independent sketches, of which the first plan and the others judge (`fedsyn.selection.halves`)."""
+        """Yields sketches that plan and sketches that judge (`fedsyn.selection.halves`)."""
         sketcher = self.sketcher
         units = [sketcher.unit(i) for i in range(len(self.values))]
         drawn = sketcher.split(
@@ -858,7 +858,7 @@ class Sketched:
             yield one, other
 
     def residuals(self, some: Callable[[Clique], bool]) -> list[Measurement]:
-        """Returns the sketches of some cliques as measured residuals, in the sketches' groups."""
+        """Returns some sketches as measured residuals, in their own groups."""
         sketcher, residuals = self.sketcher, list[Measurement]()
         for i, (clique, shape) in enumerate(zip(sketcher.cliques, sketcher.shapes, strict=True)):
             if some(clique):

@@ -1,4 +1,4 @@
-"""Two looks at noisy numbers, each with noise that is independent of the other's.
+"""Two looks at noisy numbers, with independent noise.
 
 What is planned from noisy numbers flatters itself on them: the plan follows their noise. So one look plans and the
 other judges.
