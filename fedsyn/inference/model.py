@@ -255,6 +255,17 @@ class Model:
         parts = [self._log_likelihood(codes[start : start + most]) for start in range(0, max(1, len(codes)), most)]
         return np.concatenate(parts)
 
+    @property
+    def neighbours(self) -> dict[str, list[str]]:
+        """Attribute -> the others that share a potential with it; all of them where some are hidden."""
+        axes = axes_of(self.domain)
+        cliques = [tuple(self.domain)] if axes.hidden else [axes.clique(mask) for mask in self._tables]
+        beside: dict[str, set[str]] = {name: set() for name in self.domain}
+        for clique in cliques:
+            for name in beside.keys() & set(clique):
+                beside[name] |= {*clique} - {name}
+        return {name: [other for other in self.domain if other in some] for name, some in beside.items()}
+
     def log_odds(self, codes: np.ndarray, attribute: str, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         """Returns the log odds of rows between two values of an attribute.
 

@@ -30,6 +30,7 @@ from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.writers import table_writer
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.links import RowModel
 
 #: Rows of a batch. Part of the result: a smaller table has the same rows whatever becomes of this.
 BATCH = 1 << 19
@@ -41,7 +42,7 @@ MOST_UNASKED = 10**8
 # Characters of a cell and its separator: two at the least, and few tables have twenty on average.
 _LEAST, _AMPLE = 2, 20
 # Rows that say how far a bin's values are moved by the rest of their rows, and how large rows are.
-_ROWS = 1 << 12
+_ROWS = 1 << 14
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -106,7 +107,7 @@ def decoding(schema: Schema, model: AnyModel, lean: Mapping[str, float] | None =
     if lean is None or not isinstance(model, Model):
         return schema.shaped(counts, lean, nested=nested)
     codes = model.sample(_ROWS, np.random.default_rng(0)).astype(np.intp)  # a quadrature: nothing is drawn from it
-    return schema.shaped(counts, lean, (codes, model.log_odds), nested)
+    return schema.shaped(counts, lean, RowModel(codes, model.log_odds, model.neighbours), nested)
 
 
 def expected_rows(model: AnyModel) -> int:

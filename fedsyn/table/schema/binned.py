@@ -28,7 +28,7 @@ from fedsyn.lazy import pd
 from fedsyn.table.schema.column_base import LEFT_OUT
 from fedsyn.table.schema.digits import numbers_at_once
 from fedsyn.table.schema.frames import as_decimals
-from fedsyn.table.schema.inside import Inside, Odds
+from fedsyn.table.schema.inside import Inside
 from fedsyn.table.schema.sides import SidedColumn
 from fedsyn.table.schema.values import MISSING_TEXT, parse_number, text_dtype, written
 from fedsyn.table.schema.within import Among, Within
@@ -341,20 +341,20 @@ class BinnedColumn(SidedColumn):
         return self.restored(*self.draw(codes, rng))
 
     def draw(
-        self, codes: np.ndarray, rng: np.random.Generator, odds: Odds | None = None
+        self, codes: np.ndarray, rng: np.random.Generator, moved: Floats | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draws (n,) numbers from those of each bin.
 
         Returns them (float64 or int64) with a (n,) mask of the missing.
 
-        All are equally likely, or as `shaped` has it; `odds`: of the rows, to which numbers are linked.
+        All are equally likely, or as `shaped` has it; `moved`: by the rest of their rows (`Links`).
         """
         bins = len(self.edges) - 1
         inside = np.minimum(codes, bins - 1)
         if self.values:
             return self.ends[0][inside].astype(np.int64 if self.whole else np.float64), codes >= bins
         uniform = rng.random(len(codes))
-        numbers = self._drawn(inside, codes, uniform, odds)
+        numbers = self._drawn(inside, codes, uniform, moved)
         for number in self._side_numbers:  # which is none of the column: the number beside it
             taken = (numbers == number) & (codes < bins)
             low, high = (end[inside[taken]] for end in self.ends)
@@ -362,10 +362,10 @@ class BinnedColumn(SidedColumn):
             numbers[taken] = np.where(number + step <= high, number + step, np.maximum(number - step, low))
         return numbers, codes >= bins
 
-    def _drawn(self, inside: Codes, codes: Codes, uniform: Floats, odds: Odds | None) -> npt.NDArray[Any]:
+    def _drawn(self, inside: Codes, codes: Codes, uniform: Floats, moved: Floats | None) -> npt.NDArray[Any]:
         """Draws a number inside each of (n,) bins."""
-        if odds is not None and self._inside is not None:
-            uniform = self._inside.linked(codes, uniform, odds)
+        if moved is not None and self._inside is not None:
+            uniform = self._inside.linked(codes, uniform, moved)
         if isinstance(self._within, Within):
             return self._within.draw(inside, uniform)
         low, high = self.edges[inside], self.edges[inside + 1]
@@ -410,7 +410,7 @@ class BinnedColumn(SidedColumn):
             other._within = Within(self.edges, self.whole, pieces, self._inside, self.atom_bins)
         return other
 
-    def shaped(self, counts: Floats, lean: float | None = None, rows: tuple[Codes, Odds] | None = None) -> Self:
+    def shaped(self, counts: Floats, lean: float | None = None) -> Self:
         """Returns the column with draws that follow the bins' counts.
 
         Inside bins it draws as the counts suggest, which were released (`Inside`).
@@ -418,15 +418,23 @@ class BinnedColumn(SidedColumn):
         Args:
             counts: (codes,) records.
             lean: where in the range of what the counts leave open, -1 to 1; None: of a table by itself (`Inside`).
-            rows: (n,) codes and odds of some, as the model that the counts are of has them: numbers are linked to them.
         """
         if self.values or (self.whole and (np.diff(self.edges) <= 1).all()):
             return self
         other = self.model_copy()
         other._inside = self.densities(counts, lean)
-        if rows is not None:
-            other._inside.link(*rows)
         return other
+
+    @property
+    def inside(self) -> Inside | None:
+        """Densities inside bins, or None."""
+        return self._inside
+
+    def share(self, bins: Codes, numbers: Floats) -> Floats:
+        """Returns the share of each number's bin below it, (n,)."""
+        assert self._inside is not None
+        low, width = self.edges[bins], np.diff(self.edges)[bins]
+        return self._inside.share(bins, np.clip((numbers - low + 0.5 * self.whole) / width, 0.0, 1.0))
 
     def densities(self, counts: Floats, lean: float | None = None) -> Inside:
         """Returns the densities inside bins that (codes,) counts suggest; atoms have none."""
@@ -508,8 +516,8 @@ class NumericColumn(BinnedColumn):
             return as_stored(self.cells(numbers, absent), self.stored)
         return restored_numbers(numbers, absent, self.whole, self.missing, self.stored)
 
-    def _drawn(self, inside: Codes, codes: Codes, uniform: Floats, odds: Odds | None) -> npt.NDArray[Any]:
-        numbers = super()._drawn(inside, codes, uniform, odds)
+    def _drawn(self, inside: Codes, codes: Codes, uniform: Floats, moved: Floats | None) -> npt.NDArray[Any]:
+        numbers = super()._drawn(inside, codes, uniform, moved)
         if self.digits is None or self.whole or self._within is not None:
             return numbers
         out = numbers.copy()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import combinations, pairwise, permutations
 from math import prod
 from typing import Any, TypeGuard
@@ -32,7 +31,7 @@ from fedsyn.table.schema.feasible import (
     open_codes,
     refuse_circles,
 )
-from fedsyn.table.schema.inside import RowOdds
+from fedsyn.table.schema.links import Links
 from fedsyn.table.schema.nested import Nesting
 from fedsyn.table.schema.rules import (
     AnyRule,
@@ -337,18 +336,18 @@ class CompiledRules:
         other.columns = dict(columns)
         return other
 
-    def drawn(self, codes: np.ndarray, rng: np.random.Generator, odds: RowOdds | None = None) -> DrawnRows:
+    def drawn(self, codes: np.ndarray, rng: np.random.Generator, links: Links | None = None) -> DrawnRows:
         """Draws numbers inside the bins of (n, d) codes.
 
-        Returns numbers of the ordered columns and codes of the others. It draws column by column, as `odds` says
+        Returns numbers of the ordered columns and codes of the others. It draws column by column, as `links` says
         of the rows. Then constraints are settled, and what they compute is added.
         """
         rows = DrawnRows({name: codes[:, j] for j, name in enumerate(self.columns)}, {})
         for name, column in self.columns.items():
             if isinstance(column, BinnedColumn):
-                rows.drawn[name] = column.draw(
-                    rows.codes[name].astype(np.intp), rng, None if odds is None else partial(odds, codes, name)
-                )
+                drawn = {other: numbers for other, (numbers, _) in rows.drawn.items()}
+                moved = None if links is None else links.moved(name, codes, drawn)
+                rows.drawn[name] = column.draw(rows.codes[name].astype(np.intp), rng, moved)
         self.settle(rows, rng)
         for step in self.steps:
             step.add(rows)

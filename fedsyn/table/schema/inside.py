@@ -9,9 +9,6 @@ three bins (Pickands 1975: what the tails of nearly all distributions come to), 
 bound. Tables of an analysis take its index from more rows, and go on with how it changed on the way. Between bins that
 are both fuller, or both emptier, nothing is known, and the density is even.
 
-Which row of a bin has which of its numbers follows from the rest of the row (`Inside.linked`): where readmissions grow
-likelier from bin to bin, they do so inside a bin, too. Without it a coefficient is too small.
-
 The counts are released values, so this is post-processing: no row is read, no noise is drawn, no privacy is spent. No
 number leaves its bin, so the counts of all bins stay as they are.
 """
@@ -26,8 +23,6 @@ from fedsyn.domain import Codes, Flags, Floats
 
 #: Two codes for each of n rows -> (n,) log of how much likelier the row is with the second than with the first.
 Odds = Callable[[Codes, Codes], Floats]
-#: (n, d) codes, a column, and two codes of it for each row -> (n,) log odds of the second, as `Odds`.
-RowOdds = Callable[[np.ndarray, str, np.ndarray, np.ndarray], np.ndarray]
 
 #: Steepest rate inside a bin, in bins: beyond it nearly all values stand at one edge. Of what is uncertain, the most.
 _STEEPEST, _MOST_OPEN = 30.0, 2.0
@@ -113,10 +108,10 @@ class Inside:
         places = np.where(rate == 0, share, np.where(flipped, 1.0 - places, places))
         return np.asarray(np.clip(places, 0.0, 1.0))
 
-    def link(self, codes: Codes, odds: Odds) -> None:
+    def link(self, codes: Codes, moved: Floats) -> None:
         """Links numbers to the rest of their rows from now on.
 
-        `codes` and `odds` are of rows as the released model has them.
+        `codes` are of rows as the released model has them, and `moved` by the rest of these (`Links`).
 
         Let F be the share of records below a value, and log P(rest of the row | value) linear in log(F / (1 - F))
         between a bin's two neighbours: in the tails that is linear in the log of the share beyond, as a logistic model
@@ -127,12 +122,12 @@ class Inside:
         mixture, and their share of it is even again: the bin's density stays what its counts say.
         """
         here = codes < len(self._counts)
-        bins, moved = codes[here], self._moved(codes, odds)[here]
+        bins, moved = codes[here], moved[here]
         self._mixture = np.full((len(self._counts), _POINTS), np.nan)
         for bin_ in np.unique(bins).tolist():
             self._mixture[bin_] = np.quantile(moved[bins == bin_], (np.arange(_POINTS) + 0.5) / _POINTS)
 
-    def linked(self, codes: Codes, uniform: Floats, odds: Odds) -> Floats:
+    def linked(self, codes: Codes, uniform: Floats, moved: Floats) -> Floats:
         """Returns (n,) numbers of 0 to 1, moved by their rows.
 
         They are even over the rows of a bin. The rest of a row makes its number larger or smaller.
@@ -143,7 +138,7 @@ class Inside:
             return uniform
         last = len(self._counts) - 1
         bins, numbers = np.minimum(codes, last), np.empty_like(uniform)
-        mixture, moved = self._mixture[bins], self._moved(codes, odds)
+        mixture = self._mixture[bins]
         with np.errstate(divide="ignore", over="ignore"):
             for rows, latent, below in (
                 (bins == last, lambda u: np.log(-np.log1p(-u)), lambda z: -np.expm1(-np.exp(z))),
@@ -154,25 +149,19 @@ class Inside:
                 numbers[rows] = below(at[:, None] - mixture[rows]).mean(axis=1)
         return np.where(np.isnan(numbers), uniform, np.minimum(numbers, np.nextafter(1.0, 0.0)))
 
-    def _moved(self, codes: Codes, odds: Odds) -> Floats:
-        """Returns how far the rest of a row moves its number, (n,).
-
-        A share counts as that of one record at least.
-        """
+    def steps(self) -> tuple[Codes, Codes, Floats]:
+        """Returns both neighbours of each bin, and how far log odds of one between them move its number."""
         from scipy.special import logit, xlogy
 
-        counts, last = self._counts, len(self._counts) - 1
-        if not last:
-            return np.zeros(len(codes))
+        counts, bins = self._counts, np.arange(len(self._counts))
+        low, high = np.maximum(bins - 1, 0), np.minimum(bins + 1, len(bins) - 1)
+        if len(bins) == 1:
+            return low, high, np.zeros(1)
         below = np.append(0.0, np.minimum(np.cumsum(counts) / counts.sum(), 1.0))
         mean = np.diff(xlogy(below, below) + xlogy(1.0 - below, 1.0 - below)) / np.diff(below)
         span = np.diff(logit(below)) / 2.0
         span[0] = span[-1] = 1.0
-        bins = np.minimum(codes, last)
-        low, high = np.maximum(bins - 1, 0), np.minimum(bins + 1, last)
-        known = odds(low, high) - np.log(counts[high] / counts[low])
-        known = np.clip(known, -np.log(counts[high]), np.log(counts[low]))
-        return np.asarray(known / (mean[high] - mean[low]) * span[bins])
+        return low, high, np.asarray(span / (mean[high] - mean[low]))
 
 
 def _densities(widths: Floats, counts: Floats, lean: float | None) -> tuple[Floats, Floats, Flags]:

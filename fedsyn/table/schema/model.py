@@ -7,7 +7,7 @@ import json
 import warnings
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from fedsyn.table.schema.computed import computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows, drawn_rows
 from fedsyn.table.schema.frames import as_frame
-from fedsyn.table.schema.inside import RowOdds
+from fedsyn.table.schema.links import Links, RowModel, RowOdds
 from fedsyn.table.schema.nested import Placed
 from fedsyn.table.schema.open import Found, Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.problems import describe, require_usable
@@ -85,6 +85,7 @@ class Schema(BaseModel, Shown):
     missing_values: tuple[str, ...] = ()
     approved: bool = False
     _odds: RowOdds | None = PrivateAttr(default=None)
+    _links: Links | None = PrivateAttr(default=None)
     _groups: Placed | None = PrivateAttr(default=None)
     _remarks: Remarks = PrivateAttr(default_factory=dict)
 
@@ -414,7 +415,7 @@ class Schema(BaseModel, Shown):
         self,
         counts: Mapping[str, np.ndarray],
         lean: Mapping[str, float] | None = None,
-        model: tuple[np.ndarray, RowOdds] | None = None,
+        model: RowModel | None = None,
         nested: Mapping[tuple[str, str], np.ndarray] | None = None,
     ) -> Schema:
         """Returns this schema with other draws inside bins, and unchanged codes.
@@ -423,18 +424,18 @@ class Schema(BaseModel, Shown):
             counts: ordered column -> (codes,) records: the released counts of the bins, which draws follow.
             lean: column -> where in the range of what the counts leave open, -1 to 1; else the middle. None: of a
                 table by itself (`Inside`).
-            model: (m, d) codes of rows of a released model, and its odds: numbers go by the rest of their rows.
+            model: released: numbers go by the rest of their rows as it has them.
             nested: pair of `compiled.nesting.pairs` -> (codes, codes) records of the released model.
         """
         shaped: dict[str, Any] = dict(self.columns)
-        for at, (name, column) in enumerate(self.columns.items()):
+        for name, column in self.columns.items():
             if isinstance(column, BinnedColumn):
-                rows = None if model is None else (model[0][:, at], partial(model[1], model[0], name))
-                shaped[name] = column.shaped(counts[name], None if lean is None else lean.get(name, 0.0), rows)
+                shaped[name] = column.shaped(counts[name], None if lean is None else lean.get(name, 0.0))
         other = self.model_copy(update={"columns": shaped})
         other.__dict__.pop("every_column", None)
         other.__dict__["compiled"] = self.compiled.drawing_from(shaped)
-        other._odds = None if model is None else model[1]
+        other._odds = None if model is None else model.odds
+        other._links = None if model is None else Links(shaped, counts, model)
         groups_of = self.compiled.nesting.groups_of
         other._groups = {pair: groups_of(pair, table) for pair, table in (nested or {}).items()} or None
         return other
@@ -564,7 +565,7 @@ class Schema(BaseModel, Shown):
         return self._table(codes, rng, start, dtypes=False)
 
     def _table(self, codes: np.ndarray, rng: np.random.Generator, start: int, *, dtypes: bool) -> pd.DataFrame:
-        rows, table = self.compiled.drawn(self.placed(codes, rng), rng, self._odds), {}
+        rows, table = self.compiled.drawn(self.placed(codes, rng), rng, self._links), {}
         for name in self.order:
             column: Any = self.every_column[name]
             if name in self.aside:

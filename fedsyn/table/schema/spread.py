@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.domain import Codes, Domain
-from fedsyn.table.schema.inside import RowOdds
+from fedsyn.table.schema.links import RowOdds
 
 #: Cells of the table of odds that is there at a time.
 _CELLS = 1 << 22
