@@ -65,7 +65,6 @@ class Line:
     naive_high: float
     low: float
     high: float
-    df: float
     centre: float
 
 
@@ -87,7 +86,7 @@ def run(place: Place) -> list[Line]:
         centre = what.estimates(np.maximum(drawing.centre.project(what.clique), 0.0), population)[0]
         for i, name in enumerate(what.names):
             figures = [float(end[i]) for pair in ends for end in pair]
-            figures += [float(found.df[i]), float(centre[i])]
+            figures.append(float(centre[i]))
             lines.append(Line(what.kind, name, int(held), truth(place.population, what)[i], *figures))
     return lines
 

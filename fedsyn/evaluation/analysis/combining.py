@@ -1,8 +1,8 @@
 """Rules that put the estimates of m fully synthetic tables together.
 
 Raghunathan, Reiter & Rubin 2003, "Multiple Imputation for Statistical Disclosure Limitation", section 3, gives the
-variance; Reiter 2002, "Satisfying Disclosure Requirements With Synthetic Data Sets", section 2, the degrees of freedom
-and what to do where the variance is not positive. Räisä et al. 2023, "Noise-Aware Statistical Inference with
+variance; Reiter 2002, "Satisfying Disclosure Requirements With Synthetic Data Sets", section 2, what to do where it is
+not positive. Räisä et al. 2023, "Noise-Aware Statistical Inference with
 Differentially Private Synthetic Data", show that the same rules hold where the posterior knows the noise. Si & Reiter
 2011, "A Comparison of Posterior Simulation and Inference by Combining Rules for Multiple Imputation", give the
 interval: it integrates out what chance the variance of the tables is off by.
@@ -41,8 +41,6 @@ class Combined:
         variance: T* and `inside`, of that mean about the population's value; in squared units of the estimate.
         between: b, variance of the tables' estimates.
         within: v_bar, mean of the variances that each table claims for itself.
-        df: degrees of freedom of Reiter's t distribution: how well the tables tell how far apart they are. `interval`
-            does not use them.
         floored: whether T was below `ratio` * v_bar, which stands in its place then.
         first: the first table's estimate and its variance: what an analyst of one table would have.
         tables: m.
@@ -54,7 +52,6 @@ class Combined:
     variance: Floats
     between: Floats
     within: Floats
-    df: Floats
     floored: npt.NDArray[np.bool_]
     first: tuple[Floats, Floats]
     tables: int
@@ -67,7 +64,7 @@ class Combined:
         The error is normal with the variance T + `inside`, and b tells T but roughly: (m - 1) (1 + 1/m) b / (T + v_bar)
         is chi-square with m - 1. With the prior 1 / (T + v_bar) over all T of at least `ratio` * v_bar, the error is a
         mixture of normals, whose quantile this is (Si & Reiter 2011). Without v_bar it is that of a t with m - 1, and
-        where T is small beside v_bar it is far less than that of a t with `df`.
+        where T is small beside v_bar it is far less than that of Reiter's t of few degrees of freedom.
         """
         m, shape = self.tables, (-1, *np.ones(self.between.ndim, np.intp))
         spread = (m - 1) * (1.0 + 1.0 / m) * self.between
@@ -83,6 +80,14 @@ class Combined:
                 covered = np.where(scale > 0, 2.0 * ndtr(half / scale) - 1.0, 1.0).mean(axis=0)
             low, high = np.where(covered < level, half, low), np.where(covered < level, high, half)
         return self.estimate - high, self.estimate + high
+
+    @property
+    def widened(self) -> Floats:
+        """How many times as wide an interval is as if `variance` were known, for lack of tables."""
+        low, high = self.interval()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = (high - low) / (2.0 * ndtri(0.975) * np.sqrt(self.variance))
+        return np.asarray(np.where(self.variance > 0, times, 1.0))
 
     def naive(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Interval that the first table alone would give, if real.
@@ -107,13 +112,10 @@ def combine(
 
     T can come out small or negative. The real rows alone, without any noise, would leave a variance of about
     `ratio` * v_bar, so T* is at least that (Reiter 2002 puts it only in the place of a T that is not positive).
-    Degrees of freedom: b is about chi-square with m - 1, so T has the variance 2 ((1 + 1/m) b)^2 / (m - 1), and a t
-    with 2 T*^2 over that, (m - 1) (T* / ((1 + 1/m) b))^2, matches it. Where T* = T these are Reiter's
-    (m - 1) (1 - v_bar / ((1 + 1/m) b))^2.
 
     >>> found = combine([4.0, 5.0, 6.0, 5.0], [0.1, 0.1, 0.1, 0.1])
-    >>> float(found.estimate), round(float(found.variance), 4), round(float(found.df), 2)
-    (5.0, 0.7333, 2.32)
+    >>> float(found.estimate), round(float(found.variance), 4), round(float(found.widened), 2)
+    (5.0, 0.7333, 1.7)
     >>> [round(float(end), 2) for end in found.interval()]
     [2.15, 7.85]
 
@@ -121,8 +123,7 @@ def combine(
         estimates: (m,) or (m, k), finite.
         variances: of the same shape: squared standard errors as the analysis of each table prints them.
         ratio: rows of a synthetic table / real rows.
-        inside: variance that no draw shows, of where values lie inside bins, and known as well as no table is: it has
-            endless degrees of freedom.
+        inside: variance that no draw shows, of where values lie inside bins, and taken for known.
 
     Raises:
         InputError: one table only, other shapes, or numbers that are none.
@@ -143,11 +144,8 @@ def combine(
     spread = (1.0 + 1.0 / m) * b
     raw, floor = spread - within, ratio * within
     total = np.maximum(raw, floor)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        df = np.where(spread > 0, (m - 1) * ((total + inside) / spread) ** 2, np.inf)
-    return Combined(
-        q.mean(axis=0), total + inside, b, within, df, np.asarray(raw < floor), (q[0], v[0]), m, floor, inside
-    )
+    floored = np.asarray(raw < floor)
+    return Combined(q.mean(axis=0), total + inside, b, within, floored, (q[0], v[0]), m, floor, inside)
 
 
 def _level(level: float) -> float:

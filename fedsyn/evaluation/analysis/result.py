@@ -49,7 +49,7 @@ class Analysis(Shown):
     def to_frame(self) -> pd.DataFrame:
         """Returns one row per term.
 
-        Estimate, honest low and high, naive low and high, df, held.
+        Estimate, honest low and high, naive low and high, held.
         """
         import pandas as pd
 
@@ -60,17 +60,15 @@ class Analysis(Shown):
             "high": high,
             "naive_low": naive_low,
             "naive_high": naive_high,
-            "df": self.combined.df,
             "held": [name not in self.unheld for name in self.terms],
         }
         return pd.DataFrame(columns, index=pd.Index(self.terms, name="term"))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        frame = self.to_frame().assign(df=np.minimum(self.combined.df, 1e9))
         rows = [
             {"term": str(term), **{name: value if np.isfinite(value) else None for name, value in row.items()}}
-            for term, row in frame.to_dict("index").items()
+            for term, row in self.to_frame().to_dict("index").items()
         ]
         facts = {"about": self.about, "level": self.level, "tables": self.combined.tables}
         return {**facts, "terms": rows, "warnings": list(self.warnings)}
@@ -78,15 +76,15 @@ class Analysis(Shown):
     def _rows(self) -> list[tuple[str, ...]]:
         """Returns a heading and a row a term, as texts."""
         frame, percent = self.to_frame(), f"{100 * self.level:g}%"
-        rows: list[tuple[str, ...]] = [("term", "estimate", f"honest {percent}", f"naive {percent}", "df")]
+        rows: list[tuple[str, ...]] = [("term", "estimate", f"honest {percent}", f"naive {percent}", "measured")]
         for name, row in zip(self.terms, frame.itertuples(index=False), strict=True):
             digits = _digits(row.high - row.low)
             honest, naive = (
                 _interval(*ends, digits) for ends in ((row.low, row.high), (row.naive_low, row.naive_high))
             )
             mark = "" if row.held else " *"
-            df = f"{min(row.df, 999):.0f}" if row.held else "not measured"
-            rows.append((name + mark, _number(row.estimate, digits), honest, naive, df))
+            measured = "yes" if row.held else "no"
+            rows.append((name + mark, _number(row.estimate, digits), honest, naive, measured))
         return rows
 
     def _view(self) -> View:

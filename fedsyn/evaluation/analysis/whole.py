@@ -20,6 +20,7 @@ from fedsyn.evaluation.analysis.estimators import Estimator
 from fedsyn.evaluation.analysis.formulas import Question, columns_in, question_of
 from fedsyn.evaluation.analysis.result import Analysis
 from fedsyn.evaluation.analysis.tables import SyntheticTables, tables_of
+from fedsyn.evaluation.record import percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
     from fedsyn.table.schema.frames import AnyFrame
 
-# So few tables cover less than they should, and so few degrees of freedom make an interval wide (docs/analysis.md).
-_FEW = 5
+# An interval that is so much narrower with more tables is said to be so.
+_NARROWER = 0.2
 # A tenth of a variance moves an interval's width by a twentieth: from there on it is said what it rests on. Where a bin
 # has more than a third of a column's, its tail follows from nearly nothing: exact counts gave a slope within twice what
 # was open for it in half of ten columns, else in 58 of 62 (experiments/honest_intervals/honest_tails.py).
@@ -80,7 +81,7 @@ def analyse(
     notes = [
         *treated,
         *_of_tables(synthetic, combined),
-        *_of_freedom(combined),
+        *_of_few(combined),
         *_of_bins(wide, combined),
         *_of_pairs(pairs),
     ]
@@ -129,11 +130,12 @@ def _at_means(frame: pd.DataFrame, bins: Mapping[str, Sequence[float]]) -> pd.Da
     return frame.assign(**{name: frame[name].groupby(codes).transform("mean") for name, codes in parts.items()})
 
 
-def _of_freedom(combined: Combined) -> list[str]:
-    if combined.tables > _FEW and not (combined.df < _FEW).any():
+def _of_few(combined: Combined) -> list[str]:
+    """Returns a warning where chance in how far tables are apart makes an interval wide."""
+    narrower = 1.0 - 1.0 / float(np.max(combined.widened))
+    if narrower < _NARROWER:
         return []
-    few = f"{combined.tables} tables" if combined.tables <= _FEW else f"Tables with a df below {_FEW}"
-    return [f"{few} say little of how far apart they are: draw more tables, or larger ones."]
+    return [f"More tables, or larger ones, would make an interval about {percent(narrower)} narrower: draw them."]
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def _of_bins(wide: list[_WideBin], combined: Combined) -> list[str]:
             "measured and does not shrink with more rows: finer bins would narrow it."
         )
     for each in wide:
-        where = f"{each.share:.0%} of the variance of {each.name} is inside one bin, {each.low:g} to {each.high:g}"
+        where = f"{percent(each.share)} of the variance of {each.name} is inside one bin, {each.low:g} to {each.high:g}"
         if each.share > _TOO_MUCH:
             notes.append(
                 f"* {where}, too wide to know where its values lie. No interval here knows how far that is off."
@@ -210,7 +212,8 @@ def _of_left_out(question: Question, tables: SyntheticTables) -> list[str]:
         most = max(float(frame[name].isin(values).mean()) for frame in tables.frames)
         which = " or ".join(map(repr, values))
         notes.append(
-            f"Rows whose {name} is {which} are left out, up to {most:.1%} of a table: some table has fewer than ten."
+            f"Rows whose {name} is {which} are left out, up to {percent(most, up=True)} of a table: some table has "
+            "fewer than ten."
         )
     return notes
 

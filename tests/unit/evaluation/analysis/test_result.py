@@ -10,7 +10,7 @@ import fedsyn
 from fedsyn.evaluation.analysis import combine
 from fedsyn.evaluation.analysis.result import Analysis, _digits, _number
 from fedsyn.evaluation.analysis.tables import SyntheticTables
-from fedsyn.evaluation.analysis.whole import _of_freedom, _of_tables
+from fedsyn.evaluation.analysis.whole import _of_few, _of_tables
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -27,12 +27,12 @@ def test_a_number_of_more_than_six_digits_has_a_power_of_ten() -> None:
     assert _number(3.14159265e-5, _digits(2e-5)) == "3.14e-05" and _digits(0.0) == _digits(np.inf) == 3
 
 
-def test_a_term_that_was_not_measured_has_no_degrees_of_freedom() -> None:
+def test_a_term_that_was_not_measured_is_marked() -> None:
     combined = combine([[1.0, 2.0], [1.1, 2.2], [0.9, 2.1]], [[0.01, 0.01]] * 3)
     found = Analysis("a regression", ("x", "z"), combined, 0.9, frozenset({"z"}))
     (_, *ends), first, second = found._rows()
-    assert ends[1:3] == ["honest 90%", "naive 90%"] and first[-1].isdigit()
-    assert second[0] == "z *" and second[-1] == "not measured"
+    assert ends[1:3] == ["honest 90%", "naive 90%"] and first[-1] == "yes"
+    assert second[0] == "z *" and second[-1] == "no"
 
 
 def tables(rare: int, rows: int = 1_000) -> list[pd.DataFrame]:
@@ -59,14 +59,14 @@ def test_more_than_a_tenth_of_a_table_is_left_out_by_nobody() -> None:
     assert not [note for note in fedsyn.analyse(tables(5, rows=450), "y ~ word").warnings if "left out" in note]
 
 
-def test_one_term_of_few_degrees_of_freedom_is_enough_to_be_told() -> None:
-    """Of two terms one differs between tables hardly more than the rows of one explain."""
+def test_one_wide_interval_of_two_is_enough_for_a_warning() -> None:
+    """Of two terms one differs between tables hardly more than the rows of one explain; a t of 11 is 12% wider."""
     estimates = np.linspace(-1.0, 1.0, 12)
     combined = combine(np.c_[estimates, estimates], np.tile([0.0, 0.35], (12, 1)), ratio=1e-3)
-    assert combined.df[0] > 5 > combined.df[1]
-    assert _of_freedom(combined) == [
-        "Tables with a df below 5 say little of how far apart they are: draw more tables, or larger ones."
-    ]
+    assert combined.widened[0] == pytest.approx(2.201 / 1.96, abs=0.005) and 1.25 < combined.widened[1] < 2
+    (said,) = _of_few(combined)
+    assert said.startswith("More tables, or larger ones,") and f"{1 - 1 / combined.widened[1]:.0%} narrower" in said
+    assert not _of_few(combine(estimates, np.zeros(12)))
 
 
 @pytest.mark.parametrize(("between", "noticed"), [(0.79, True), (0.81, False)])
