@@ -27,6 +27,7 @@ import pandas as pd
 
 from experiments.held_out.held_cells import Cell, fitted
 from fedsyn.evaluation.analysis import Analysis, analyse
+from fedsyn.evaluation.analysis.formulas import question_of
 from fedsyn.evaluation.analysis.tables import SyntheticTables, bins_of
 from fedsyn.front.several import held_of, numbers_of
 from fedsyn.inference import Evidence, Posterior
@@ -36,6 +37,7 @@ from fedsyn.table.schema import Schema
 #: Tables, rows of each / real rows, and at most so many.
 TABLES, LARGER, MOST_ROWS = 20, 5, 200_000
 _TRUE_ROWS = 1_000_000
+_HALF = 1.959964  # of a 95% interval, in standard errors
 
 
 def patients(rng: np.random.Generator, rows: int) -> pd.DataFrame:
@@ -214,7 +216,9 @@ def run(
     held = frozenset(map(frozenset, held_of(schema, posterior)))
     drawn = SyntheticTables(frames, rows, held, bins=bins_of(schema))
     for kind, formula in asked or ASKED[population]:
-        found, own = (one.to_frame() for one in (analyse(drawn, formula), estimated([real, real], formula)))
+        found = analyse(drawn, formula).to_frame()
+        question = question_of(formula, SyntheticTables([real]))
+        own = dict(zip((term.name for term in question.terms), question.estimates([real])[1][0] ** 0.5, strict=True))
         other = estimated(even, formula).to_frame() if even else None
         terms = [term for term in found.index if term != "Intercept" and not term.endswith(("= 0", "= no"))]
         for term in terms:
@@ -223,7 +227,7 @@ def run(
                 (one.estimate - true) * 2 / (one.high - one.low)
                 for one in (line, line if other is None else other.loc[term])
             )
-            width = (line.high - line.low) / (own.naive_high[term] - own.naive_low[term])
+            width = (line.high - line.low) / (2 * _HALF * own[term]) if own[term] > 0 else np.inf
             name = formula if len(terms) == 1 else f"{formula} [{term}]"
             figures = float(off), float("nan") if other is None else float(even_off), float(width), int(line.held)
             yield Line(population, rows, number, kind, name, *figures)

@@ -42,7 +42,7 @@ MOST_UNASKED = 10**8
 # Characters of a cell and its separator: two at the least, and few tables have twenty on average.
 _LEAST, _AMPLE = 2, 20
 # Rows that say how far a bin's values are moved by the rest of their rows, and how large rows are.
-_ROWS = 1 << 14
+_ROWS = 1 << 13
 
 T = TypeVar("T")
 R = TypeVar("R")

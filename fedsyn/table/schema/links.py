@@ -83,12 +83,16 @@ class Links:
         parts = [self._terms[other].of(model.codes[:, self._axes[other]]) for other in beside]
         terms = np.concatenate([*parts, np.ones((len(model.codes), 1))], axis=1)
         low, high, steps = inside.steps()
-        weights, codes = np.zeros((len(steps), terms.shape[1])), model.codes[:, self._axes[name]]
-        for bin_, (first, second, step) in enumerate(zip(low, high, steps, strict=True)):
-            here = np.flatnonzero((codes == first) | (codes == second))
-            if len(here) and step:
-                ends = (np.full(len(here), end) for end in (first, second))
-                weights[bin_] = step * _logistic(terms[here], model.odds(model.codes[here], name, *ends))
+        codes = model.codes[:, self._axes[name]]
+        here = [np.flatnonzero((codes == first) | (codes == second)) for first, second in zip(low, high, strict=True)]
+        ends = (np.repeat(end, [len(some) for some in here]) for end in (low, high))
+        odds = np.split(
+            model.odds(model.codes[np.concatenate(here)], name, *ends), np.cumsum(list(map(len, here)))[:-1]
+        )
+        weights = np.zeros((len(steps), terms.shape[1]))
+        for bin_, (some, step) in enumerate(zip(here, steps, strict=True)):
+            if len(some) and step:
+                weights[bin_] = step * _logistic(terms[some], odds[bin_])
         ends_of = np.cumsum([part.shape[1] for part in parts])
         return list(zip(beside, np.split(weights, ends_of, axis=1), strict=False))
 
