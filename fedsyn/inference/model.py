@@ -257,7 +257,10 @@ class Model:
 
     @property
     def neighbours(self) -> dict[str, list[str]]:
-        """Attribute -> the others that share a potential with it; all of them where some are hidden."""
+        """Other attributes that share a potential with each.
+
+        Through hidden ones all do.
+        """
         axes = axes_of(self.domain)
         cliques = [tuple(self.domain)] if axes.hidden else [axes.clique(mask) for mask in self._tables]
         beside: dict[str, set[str]] = {name: set() for name in self.domain}

@@ -83,7 +83,7 @@ class Combined:
 
     @property
     def widened(self) -> Floats:
-        """How many times as wide an interval is as if `variance` were known, for lack of tables."""
+        """Width of an interval, over that of a known `variance`."""
         low, high = self.interval()
         with np.errstate(divide="ignore", invalid="ignore"):
             times = (high - low) / (2.0 * ndtri(0.975) * np.sqrt(self.variance))

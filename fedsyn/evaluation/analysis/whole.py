@@ -140,7 +140,7 @@ def _shuffled(frame: pd.DataFrame, bins: Mapping[str, Sequence[float]], rng: np.
 
 
 def _of_few(combined: Combined) -> list[str]:
-    """Returns a warning where chance in how far tables are apart makes an interval wide."""
+    """Returns a warning where more tables would narrow an interval."""
     narrower = 1.0 - 1.0 / float(np.max(combined.widened))
     if narrower < _NARROWER:
         return []

@@ -150,7 +150,10 @@ class Inside:
         return np.where(np.isnan(numbers), uniform, np.minimum(numbers, np.nextafter(1.0, 0.0)))
 
     def steps(self) -> tuple[Codes, Codes, Floats]:
-        """Returns both neighbours of each bin, and how far log odds of one between them move its number."""
+        """Returns the neighbours of each bin, and factors.
+
+        Log odds between the neighbours, times the factor, are how far a number is moved.
+        """
         from scipy.special import logit, xlogy
 
         counts, bins = self._counts, np.arange(len(self._counts))

@@ -50,16 +50,19 @@ class RowModel:
 
 
 class Links:
-    """Rules by which numbers of each column go by the rest of their rows.
+    """Weights by which rows move numbers inside bins.
 
     Args:
         columns: of the schema, whose ordered ones have densities inside bins.
         counts: ordered column -> (codes,) records.
         model: released.
+
+    Attributes:
+        odds: of the model.
     """
 
     def __init__(self, columns: Mapping[str, Any], counts: Mapping[str, Floats], model: RowModel) -> None:
-        self._axes = {name: axis for axis, name in enumerate(columns)}
+        self.odds, self._axes = model.odds, {name: axis for axis, name in enumerate(columns)}
         self._terms: dict[str, _Terms] = {
             name: _Scores(columns[name], counts[name])
             if name in counts
@@ -78,7 +81,7 @@ class Links:
             drawn[name], _ = column.draw(codes, rng, self.moved(name, model.codes, drawn))
 
     def _fitted(self, name: str, inside: Inside, model: RowModel) -> list[tuple[str, Floats]]:
-        """Returns the weights of each other column's terms in each bin, (bins, terms)."""
+        """Returns weights of the other columns' terms, (bins, terms) each."""
         beside = model.beside[name]
         parts = [self._terms[other].of(model.codes[:, self._axes[other]]) for other in beside]
         terms = np.concatenate([*parts, np.ones((len(model.codes), 1))], axis=1)
@@ -97,7 +100,7 @@ class Links:
         return list(zip(beside, np.split(weights, ends_of, axis=1), strict=False))
 
     def moved(self, name: str, rows: Codes, drawn: Mapping[str, Floats]) -> Floats | None:
-        """Returns how far the rest of each row moves a column's number, (n,).
+        """Returns how far each row moves a column's number, (n,).
 
         None where nothing is known.
 
@@ -132,9 +135,9 @@ class _Marks:
 
 
 class _Scores:
-    """Normal scores of an ordered column's numbers, their squares, and marks of codes that are no numbers.
+    """Normal scores of an ordered column, and their squares.
 
-    A code has the means over its bin.
+    A code has the means over its bin. Codes that are no numbers have marks.
     """
 
     def __init__(self, column: BinnedColumn, counts: Floats) -> None:
@@ -159,7 +162,7 @@ class _Scores:
 
 
 def _logistic(terms: Floats, odds: Floats) -> Floats:
-    """Returns the weights of a logistic model that is nearest to log odds of rows.
+    """Returns the logistic model nearest to log odds of rows.
 
     The last term is the constant, which is not shrunk.
     """

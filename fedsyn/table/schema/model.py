@@ -30,7 +30,7 @@ from fedsyn.table.schema.computed import computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows, drawn_rows
 from fedsyn.table.schema.frames import as_frame
-from fedsyn.table.schema.links import Links, RowModel, RowOdds
+from fedsyn.table.schema.links import Links, RowModel
 from fedsyn.table.schema.nested import Placed
 from fedsyn.table.schema.open import Found, Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.problems import describe, require_usable
@@ -84,7 +84,6 @@ class Schema(BaseModel, Shown):
     label: str | None = None
     missing_values: tuple[str, ...] = ()
     approved: bool = False
-    _odds: RowOdds | None = PrivateAttr(default=None)
     _links: Links | None = PrivateAttr(default=None)
     _groups: Placed | None = PrivateAttr(default=None)
     _remarks: Remarks = PrivateAttr(default_factory=dict)
@@ -434,7 +433,6 @@ class Schema(BaseModel, Shown):
         other = self.model_copy(update={"columns": shaped})
         other.__dict__.pop("every_column", None)
         other.__dict__["compiled"] = self.compiled.drawing_from(shaped)
-        other._odds = None if model is None else model.odds
         other._links = None if model is None else Links(shaped, counts, model)
         groups_of = self.compiled.nesting.groups_of
         other._groups = {pair: groups_of(pair, table) for pair, table in (nested or {}).items()} or None
@@ -531,7 +529,7 @@ class Schema(BaseModel, Shown):
 
     def placed(self, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Returns (n, d) codes as tables have them: listed, and nested."""
-        codes = spread(codes, self.columns, self.domain, self._odds, rng)
+        codes = spread(codes, self.columns, self.domain, None if self._links is None else self._links.odds, rng)
         return self.compiled.nesting.placed(codes, self._groups)
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
