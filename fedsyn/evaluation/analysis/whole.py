@@ -144,7 +144,7 @@ def _of_few(combined: Combined) -> list[str]:
     narrower = 1.0 - 1.0 / float(np.max(combined.widened))
     if narrower < _NARROWER:
         return []
-    return [f"More tables, or larger ones, would make an interval about {percent(narrower)} narrower: draw them."]
+    return [f"More tables, or larger ones, would make an interval up to {percent(narrower)} narrower. Draw more."]
 
 
 @dataclass(frozen=True)
