@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from fedsyn.domain import Flags, Zeros
+from fedsyn.domain import Flags, Floats, Zeros
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
@@ -342,12 +342,13 @@ class CompiledRules:
         Returns numbers of the ordered columns and codes of the others. It draws column by column, as `links` says
         of the rows. Then constraints are settled, and what they compute is added.
         """
-        rows = DrawnRows({name: codes[:, j] for j, name in enumerate(self.columns)}, {})
+        rows, scores = DrawnRows({name: codes[:, j] for j, name in enumerate(self.columns)}, {}), dict[str, Floats]()
         for name, column in self.columns.items():
             if isinstance(column, BinnedColumn):
-                drawn = {other: numbers for other, (numbers, _) in rows.drawn.items()}
-                moved = None if links is None else links.moved(name, codes, drawn)
-                rows.drawn[name] = column.draw(rows.codes[name].astype(np.intp), rng, moved)
+                own = rows.codes[name].astype(np.intp)
+                moved = None if links is None else links.moved(name, codes, scores)
+                rows.drawn[name] = column.draw(own, rng, moved)
+                scores |= {} if links is None else links.scores(name, own, rows.drawn[name][0])
         self.settle(rows, rng)
         for step in self.steps:
             step.add(rows)

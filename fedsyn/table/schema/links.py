@@ -31,7 +31,8 @@ RowOdds = Callable[[np.ndarray, str, np.ndarray, np.ndarray], np.ndarray]
 
 #: Share of the rows that a value of a category needs to have a term of its own; and rows that a term is shrunk by.
 _FREQUENT, _RIDGE = 1 / 64, 1.0
-_NEWTON = 8
+#: Steps of a fit, and its terms at most.
+_NEWTON, _MOST_TERMS = 8, 32
 
 
 @dataclass(frozen=True)
@@ -70,20 +71,20 @@ class Links:
             for name, axis in self._axes.items()
         }
         self._weights: dict[str, list[tuple[str, Floats]]] = {}
-        rng, drawn = np.random.default_rng(1), dict[str, Floats]()  # another stream than that of the rows
+        rng, scores = np.random.default_rng(1), dict[str, Floats]()  # another stream than that of the rows
         for name in counts:
             column = columns[name]
             if (inside := column.inside) is None:
                 continue
             self._weights[name] = self._fitted(name, inside, model)
-            codes = model.codes[:, self._axes[name]]
-            inside.link(codes, self.moved(name, model.codes, drawn))
-            drawn[name], _ = column.draw(codes, rng, self.moved(name, model.codes, drawn))
+            codes, moved = model.codes[:, self._axes[name]], self.moved(name, model.codes, scores)
+            inside.link(codes, moved)
+            scores |= self.scores(name, codes, column.draw(codes, rng, moved)[0])
 
     def _fitted(self, name: str, inside: Inside, model: RowModel) -> list[tuple[str, Floats]]:
         """Returns weights of the other columns' terms, (bins, terms) each."""
         beside = model.beside[name]
-        parts = [self._terms[other].of(model.codes[:, self._axes[other]]) for other in beside]
+        parts = [self._terms[other].table[model.codes[:, self._axes[other]]] for other in beside]
         terms = np.concatenate([*parts, np.ones((len(model.codes), 1))], axis=1)
         low, high, steps = inside.steps()
         codes = model.codes[:, self._axes[name]]
@@ -97,9 +98,18 @@ class Links:
             if len(some) and step:
                 weights[bin_] = step * _logistic(terms[some], odds[bin_])
         ends_of = np.cumsum([part.shape[1] for part in parts])
-        return list(zip(beside, np.split(weights, ends_of, axis=1), strict=False))
+        split = zip(beside, np.split(weights, ends_of, axis=1), strict=False)
+        return [(other, some) for other, some in split if some.any()]
 
-    def moved(self, name: str, rows: Codes, drawn: Mapping[str, Floats]) -> Floats | None:
+    def scores(self, name: str, codes: Codes, numbers: Floats) -> dict[str, Floats]:
+        """Returns the normal scores of a column's numbers, (n,), under its name.
+
+        They are NaN of codes that are no numbers. Nothing is returned of a column that is not moved.
+        """
+        terms = self._terms[name]
+        return {name: terms.scores(codes, numbers)} if name in self._weights and isinstance(terms, _Scores) else {}
+
+    def moved(self, name: str, rows: Codes, scores: Mapping[str, Floats]) -> Floats | None:
         """Returns how far each row moves a column's number, (n,).
 
         None where nothing is known.
@@ -107,75 +117,80 @@ class Links:
         Args:
             name: the column.
             rows: (n, d) codes.
-            drawn: numbers that other columns have already.
+            scores: of the numbers that other columns have already.
         """
         if name not in self._weights:
             return None
         bins, out = rows[:, self._axes[name]], np.zeros(len(rows))
         for other, weights in self._weights[name]:
             bins = np.minimum(bins, len(weights) - 1)
-            codes, terms = rows[:, self._axes[other]], self._terms[other]
-            if other in drawn and isinstance(terms, _Scores):
-                out += np.einsum("ij,ij->i", terms.of(codes, drawn[other]), weights[bins])
-            else:
-                out += (weights @ terms.of(np.arange(terms.size)).T)[bins, codes]
+            each = (weights @ self._terms[other].table.T)[bins, rows[:, self._axes[other]]]
+            if (score := scores.get(other)) is not None:
+                first, second = weights[bins, 0], weights[bins, 1]
+                each = np.where(np.isnan(score), each, score * (first + second * score))
+            out += each
         return out
 
 
 class _Marks:
-    """A mark of each frequent code."""
+    """A mark of each frequent code.
+
+    Attributes:
+        table: (codes, terms).
+    """
 
     def __init__(self, shares: Floats) -> None:
-        self.size = len(shares)
-        self._table = np.eye(self.size)[:, np.flatnonzero(shares >= _FREQUENT)]
-
-    def of(self, codes: Codes) -> Floats:
-        """Returns (n, terms)."""
-        return np.asarray(self._table[codes])
+        frequent = np.flatnonzero(shares >= _FREQUENT)
+        self.table = np.zeros((len(shares), len(frequent)))
+        self.table[frequent, np.arange(len(frequent))] = 1.0
 
 
 class _Scores:
     """Normal scores of an ordered column, and their squares.
 
     A code has the means over its bin. Codes that are no numbers have marks.
+
+    Attributes:
+        table: (codes, terms).
     """
 
     def __init__(self, column: BinnedColumn, counts: Floats) -> None:
-        self.size, self._column, bins = len(counts), column, len(column.edges) - 1
+        self._column, bins = column, len(column.edges) - 1
         rows = np.maximum(counts[:bins], 1.0)
         self._below, self._shares = (np.cumsum(rows) - rows) / rows.sum(), rows / rows.sum()
         places = (np.arange(_PLACES) + 0.5) / _PLACES
         score = _normal(self._below[:, None] + self._shares[:, None] * places)
-        means = np.stack([score.mean(axis=1), (score**2).mean(axis=1)], axis=1)
-        marks = np.eye(self.size)[:, bins:]
-        self._table = np.concatenate([np.concatenate([means, np.zeros((self.size - bins, 2))]), marks], axis=1)
+        self.table = np.eye(len(counts), 2 + len(counts) - bins, 2 - bins)
+        self.table[:bins] = 0.0
+        self.table[:bins, 0], self.table[:bins, 1] = score.mean(axis=1), (score**2).mean(axis=1)
 
-    def of(self, codes: Codes, numbers: Floats | None = None) -> Floats:
-        """Returns (n, terms) of codes, or of numbers inside them."""
-        out = self._table[codes]
-        if numbers is not None and self._column.inside is not None:
-            here = codes < len(self._shares)
-            bins = codes[here]
-            score = _normal(self._below[bins] + self._shares[bins] * self._column.share(bins, numbers[here]))
-            out[here, 0], out[here, 1] = score, score**2
-        return np.asarray(out)
+    def scores(self, codes: Codes, numbers: Floats) -> Floats:
+        """Returns the scores of numbers, (n,)."""
+        out, here = np.full(len(codes), np.nan), codes < len(self._shares)
+        bins = codes[here]
+        out[here] = _normal(self._below[bins] + self._shares[bins] * self._column.share(bins, numbers[here]))
+        return out
 
 
 def _logistic(terms: Floats, odds: Floats) -> Floats:
     """Returns the logistic model nearest to log odds of rows.
 
-    The last term is the constant, which is not shrunk.
+    The last term is the constant, which is not shrunk. Of many others those stay that go along with the odds the most.
     """
     from scipy.special import expit
 
-    shares, weights = expit(odds), np.zeros(terms.shape[1])
-    shrunk = np.full(len(weights), _RIDGE)
+    shares, out = expit(odds), np.zeros(terms.shape[1])
+    known = np.abs((terms - terms.mean(axis=0)).T @ shares) / np.maximum(terms.std(axis=0), 1e-9)
+    known[-1] = np.inf
+    kept = np.sort(np.argsort(-known, kind="stable")[:_MOST_TERMS])
+    terms, weights, shrunk = terms[:, kept], np.zeros(len(kept)), np.full(len(kept), _RIDGE)
     shrunk[-1] = 1e-9
     for _ in range(_NEWTON):
         told = expit(terms @ weights)
         slope = terms.T @ (shares - told) - shrunk * weights
         weights += np.linalg.solve((terms.T * (told * (1.0 - told))) @ terms + np.diag(shrunk), slope)
-    return np.asarray(weights)
+    out[kept] = weights
+    return out
 
 
 _Terms = _Marks | _Scores

@@ -57,6 +57,13 @@ def test_weights_are_those_of_a_logistic_model() -> None:
     assert np.isfinite(_logistic(terms, np.full(4000, 800.0))).all()
 
 
+def test_of_many_terms_those_stay_that_say_most() -> None:
+    rng = np.random.default_rng(3)
+    terms = np.column_stack([rng.normal(size=(4000, 200)), np.ones(4000)])
+    found = _logistic(terms, 0.7 * terms[:, 17] + 0.4)
+    assert np.count_nonzero(found) == 32 and found[[17, -1]] == pytest.approx([0.7, 0.4], rel=0.01)
+
+
 def test_a_column_by_itself_and_one_bin_are_drawn_as_before() -> None:
     columns = {"x": NumericColumn(bins=(0.0, 1.0)), "y": NumericColumn(bins=(0.0, 1.0, 3.0))}
     schema = Schema(columns=columns, approved=True)
