@@ -9,7 +9,7 @@ from fedsyn.evaluation.analysis import combine
 
 _TABLES, _QUANTITIES = 20, 40_000
 # Beside those that `fedsyn sample --tables 20` draws: fewer tables, and smaller ones.
-_OTHERS = ((2, 1.0), (2, 5.0), (3, 5.0), (5, 5.0), (20, 0.1), (20, 0.3))
+_OTHERS = ((2, 1.0), (2, 5.0), (3, 5.0), (5, 5.0), (12, 0.25), (12, 1.0), (20, 0.1), (20, 0.3))
 
 
 def lines() -> list[str]:
