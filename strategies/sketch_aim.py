@@ -86,7 +86,7 @@ class SketchAim(MechanismStrategy):
             return
         which = self.sketched()
         arranging = self.contract.arranging_share(self.total) if which else 0.0
-        whole = 2.0 * self.contract.rho_of_rounds(self.ledger.remaining_rho, arranging)  # mu^2 of the rounds
+        whole = 2.0 * self.contract.rho_of_rounds(self.remaining_rho, arranging)  # mu^2 of the rounds
         first = FirstLook(alone=bool(self.contract.sketchable) and not which)
         steps = self.steps(first)
         self.begin_round(1)

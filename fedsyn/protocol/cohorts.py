@@ -33,10 +33,11 @@ class Cohorts:
 
     Args:
         node: `federation` of the configuration.
+        alone: whether every request goes to one client, for a result of its own.
     """
 
-    def __init__(self, node: FederationNode) -> None:
-        self.node = node
+    def __init__(self, node: FederationNode, alone: bool = False) -> None:
+        self.node, self.alone = node, alone
         self.asked: Counter[int] = Counter()  # rounds, by partition id
 
     def draw(self, everyone: Sequence[int], sampling_rate: float, source: np.random.Generator) -> tuple[int, ...]:
@@ -70,9 +71,11 @@ class Cohorts:
     def apart(self, cohort: Sequence[int], everyone: Sized) -> Sequence[int]:
         """Returns clients that the server's ledger counts by themselves.
 
-        The result is empty unless participations are bounded and a request concerns only some clients.
+        The result is empty unless a request concerns only some clients, and participations are bounded or each client
+        is asked alone.
         """
-        return cohort if self.node.max_participations is not None and len(cohort) < len(everyone) else ()
+        counted = self.alone or self.node.max_participations is not None
+        return cohort if counted and len(cohort) < len(everyone) else ()
 
 
 def sampled(

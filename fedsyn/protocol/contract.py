@@ -57,6 +57,8 @@ class Contract:
         store: the requests by which it uses a store; empty: it forms sums.
         own_sizes: whether clients score by their own row counts (`TableClient.size`). Where none does and a whole
             client is protected, the sum of the counts is released instead of each.
+        alone: whether every request goes to one client, for a result of its own: what it releases costs its own rows
+            alone, and the run goes on without a client that is lost.
         not_private: why a run is not private, for baselines that read exact data; else empty.
         statement: the privacy statement, with placeholders: {public}, {trust}, {server} (what it sees of a sum),
             {noise} (who draws it) and {cost} (of the steps of the plan).
@@ -73,6 +75,7 @@ class Contract:
     central: ClassVar[bool] = False
     store: ClassVar[tuple[type[Request], ...]] = ()
     own_sizes: ClassVar[bool] = False
+    alone: ClassVar[bool] = False
     not_private: ClassVar[str] = ""
     statement: ClassVar[PrivacyStatement]
 

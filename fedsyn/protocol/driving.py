@@ -112,7 +112,7 @@ class Driver(OwnLoop):
         self._observer, self._after = observer, after
         self._requests = self._sums = 0  # so far; randomness is keyed by their number
         self.clients: dict[int, Participant] = {}
-        self.cohorts = Cohorts(self.config.federation)
+        self.cohorts = Cohorts(self.config.federation, contract.alone)
         self.records: list[RoundRecord] = [RoundRecord(0)]
         self.costs: list[RoundCosts] = [RoundCosts(0)]
         self._returning: Returning | None = None  # of a run that is resumed
@@ -333,7 +333,7 @@ class Driver(OwnLoop):
                 answer = self._sum(yielded, sums, grid, timeout)
             else:
                 answer = self._ask(yielded, grid, timeout)
-        if self.config.federation.on_loss == "stop" and yielded.cohort:
+        if self.config.federation.on_loss == "stop" and yielded.cohort and not self.contract.alone:
             require_whole(yielded, answer, self.record, self.config.federation.minimum_cohort)
         self.ledger.reenter(self.recorder.unneeded())
         entered = self.ledger.releases[before:]

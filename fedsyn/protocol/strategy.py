@@ -130,6 +130,11 @@ class MechanismStrategy(Driver):
 
     # What a mechanism uses --------------------------------------------------------------------------------------------
 
+    @property
+    def remaining_rho(self) -> float:
+        """The zCDP that one row has left."""
+        return self.ledger.remaining_rho
+
     def steps(self, *requests: Request) -> dict[type[Request], Step]:
         """Returns the plan's steps for what is left of the budget.
 
@@ -138,7 +143,7 @@ class MechanismStrategy(Driver):
         Args:
             requests: of which some are told from others of the same record (`Step.where`).
         """
-        plan = tuple(self.contract.plan(self.ledger.remaining_rho, self.total))
+        plan = tuple(self.contract.plan(self.remaining_rho, self.total))
         first = {step.request: step for step in reversed(plan)}
         return first | {type(one): next(step for step in plan if step.matches(one)) for one in requests}
 
