@@ -402,7 +402,9 @@ class MechanismStrategy(Driver):
             else:
                 self.require_feasible()
                 self.announce(0.0)
+            joined = self._messages
             self.drive(self.protocol(), grid, seconds)
+            asked = self._messages > joined
             self.smooth()
             if self.afterwards is not None and self.model is not None:
                 self.begin_round(self.round + 1)
@@ -412,10 +414,25 @@ class MechanismStrategy(Driver):
                 party.close()
         self._close_round()
         if self.model is None:
-            reasons = [reason for record in self.records for reason in record.dropped.values()]
-            detail = f" (for instance: {reasons[-1]})" if reasons else ""
             # With a journal these rounds are answered for good.
-            raise RunError(f"no round got enough replies: there is nothing to estimate a model from{detail}", False)
+            raise RunError(self._nothing(asked), False)
+
+    @property
+    def _messages(self) -> int:
+        return sum(costs.messages for costs in self.costs)
+
+    def _nothing(self, asked: bool) -> str:
+        """Returns a sentence on why there is no model.
+
+        `asked` tells whether the mechanism sent a client anything.
+        """
+        if not asked:
+            return "the mechanism asked no client for anything: there is nothing to estimate a model from"
+        reasons = [str(reason) for record in self.records for reason in record.dropped.values()]
+        reasons += [note for record in self.records for note in record.notes]
+        if not reasons:
+            return "every client answered what it was asked, and the mechanism left no model"
+        return f"no round got enough replies: there is nothing to estimate a model from (for instance: {reasons[-1]})"
 
 
 #: Reasons why a mechanism has no use for an argument of `start`.

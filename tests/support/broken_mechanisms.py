@@ -88,6 +88,21 @@ class Sound(MechanismStrategy):
             self.model = estimate(self.domain, measured, total=self.total)
 
 
+class Aloof(Sound):
+    """Asks nobody."""
+
+    def protocol(self) -> Protocol:
+        self.begin_round(1)
+        yield from ()
+
+
+class Forgetful(Sound):
+    """Fits nothing."""
+
+    def fit(self, arrays: list[np.ndarray], sigmas: tuple[float, ...]) -> None:
+        """Leaves no model."""
+
+
 class LeakingClient(SoundClient):
     @answers(Hello)
     def hello(self, call: Call[Hello]) -> Answer:

@@ -18,6 +18,7 @@ is evidence.
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,13 +28,40 @@ from typing import Any
 
 from fedsyn.front.testing.bench import SETTINGS, Bench
 from fedsyn.front.testing.checks import ONCE, PER_TABLE
-from fedsyn.front.testing.failures import Skipped, described, errors_kept
+from fedsyn.front.testing.failures import ProvokedError, Skipped, described, errors_kept, raised_by
 from fedsyn.front.testing.schemas import AwkwardTable, awkward_names, awkward_table
-from fedsyn.output import say
+from fedsyn.output import counted, say
 from fedsyn.registry import client_class, strategy_class
 
 Tables = Iterable[str | AwkwardTable] | None
 Seen = dict[str, list[str]]  # check -> tables
+_MOST_TOLD = 8  # of the sentences that follow from one exception
+
+
+@dataclass
+class Finding:
+    """One cause of failed checks.
+
+    Attributes:
+        cause: the error, with its place, or the sentence of a check.
+        is_error: whether it is an exception, and not what a check found.
+        seen: check -> the tables on which it failed for this.
+        follows: what the checks said of it, if it is an exception.
+    """
+
+    cause: str
+    is_error: bool
+    seen: Seen = field(default_factory=dict)
+    follows: list[str] = field(default_factory=list)
+
+    def lines(self, number: int) -> Iterator[str]:
+        yield f"{number}. {self.cause}"
+        yield from (f"   seen by {checks} on {', '.join(tables)}" for tables, checks in _by_tables(self.seen))
+        kinds = {_told_apart(sentence): sentence for sentence in reversed(self.follows)}  # the first of each
+        told = list(reversed(kinds.values()))
+        yield from (f"   so that {sentence}" for sentence in told[:_MOST_TOLD])
+        if len(told) > _MOST_TOLD:
+            yield f"   and {len(told) - _MOST_TOLD} sentences more"
 
 
 @dataclass
@@ -45,14 +73,14 @@ class ConformanceReport:
         tables: names of the tables.
         passed: check -> the tables on which it held.
         skipped: reason -> check -> the tables on which it did not apply.
-        failed: what was found -> check -> the tables on which it was found; empty in a report that is returned.
+        failed: what was found, by its place or words; empty in a report that is returned.
     """
 
     mechanism: str
     tables: tuple[str, ...]
     passed: Seen = field(default_factory=dict)
     skipped: dict[str, Seen] = field(default_factory=dict)
-    failed: dict[str, Seen] = field(default_factory=dict)
+    failed: dict[str, Finding] = field(default_factory=dict)
 
     def render(self, width: int = 80) -> str:
         """Returns plain text, at most `width` columns wide."""
@@ -65,16 +93,29 @@ class ConformanceReport:
         return "\n".join(map(wrapped, lines))
 
     def findings(self) -> str:
-        """Returns the failures as text.
+        """Returns the failures as text, exceptions first.
 
         Each comes with the checks and tables that it was seen in.
         """
-        total = len({check for seen in self.failed.values() for check in seen})
-        lines = [f"mechanism '{self.mechanism}' fails {total} conformance check(s)"]
-        for number, (reason, seen) in enumerate(self.failed.items(), 1):
-            lines.append(f"{number}. {reason}")
-            lines += [f"   seen by {checks} on {', '.join(tables)}" for tables, checks in _by_tables(seen)]
+        total = len({check for found in self.failed.values() for check in found.seen})
+        reasons = sorted(self.failed.values(), key=lambda found: not found.is_error)
+        lines = [f"mechanism '{self.mechanism}' fails {total} conformance check(s) for {counted(len(reasons), 'reason')}"]
+        for number, found in enumerate(reasons, 1):
+            lines += found.lines(number)
         return "\n".join(lines)
+
+    def found(self, error: Exception) -> Seen:
+        """Returns where a failed check is entered.
+
+        Checks that fail by one exception are one finding, whatever they say of it.
+        """
+        root = root_of(error)
+        if root is None:
+            return self.failed.setdefault(str(error), Finding(str(error), False)).seen
+        finding = self.failed.setdefault(raised_by(root), Finding(described(root), True))
+        if root is not error:
+            finding.follows.append(str(error))
+        return finding.seen
 
     def _named(self, tables: tuple[str, ...]) -> str:
         if tables == self.tables:
@@ -105,7 +146,7 @@ def check_mechanism(name: str, *, tables: Tables = None, options: Mapping[str, A
         except Skipped as reason:
             seen = report.skipped.setdefault(str(reason), {})
         except Exception as error:  # also what a mechanism throws by mistake is a finding
-            seen = report.failed.setdefault(_finding(error), {})
+            seen = report.found(error)
         else:
             seen = report.passed
         seen.setdefault(check.title, []).append(table)
@@ -151,11 +192,15 @@ class ConformanceCheck:
     setting: str | None = None
 
     def __call__(self) -> None:
-        with errors_kept([]):
-            if self.setting is None:
-                self.run(self.bench)
-            else:
-                self.run(self.bench, SETTINGS[self.setting])
+        errors: list[BaseException] = []
+        with errors_kept(errors):
+            try:
+                self.run(self.bench, *([] if self.setting is None else [SETTINGS[self.setting]]))
+            except AssertionError as error:
+                first = next((one for one in errors if not isinstance(one, ProvokedError)), error.__cause__)
+                if first is None:
+                    raise
+                raise error from first
 
     @property
     def title(self) -> str:
@@ -165,16 +210,23 @@ class ConformanceCheck:
         return f"{self.bench.table.name}: {self.title}"
 
 
-def _finding(error: Exception) -> str:
-    """Returns the sentence of a failed check.
+def root_of(error: Exception) -> BaseException | None:
+    """Returns the exception behind a failed check.
 
-    For an error from anywhere else, it says which error it was and where.
+    None means that the check itself found something.
     """
+    if error.__cause__ is not None:
+        return error.__cause__
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         step = step.tb_next
     inside = step is not None and Path(step.tb_frame.f_code.co_filename).is_relative_to(Path(__file__).parent)
-    return str(error) if inside and isinstance(error, AssertionError) else described(error)
+    return None if inside and isinstance(error, AssertionError) else error
+
+
+def _told_apart(sentence: str) -> str:
+    """Returns a sentence without numbers, nor the clients that its brackets name."""
+    return re.sub(r"\d+", "", sentence.partition(" (")[0])
 
 
 def _by_tables(seen: Seen) -> Iterator[tuple[tuple[str, ...], str]]:

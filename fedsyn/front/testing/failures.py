@@ -31,10 +31,14 @@ class _Keep(logging.Handler):
 
 @contextmanager
 def errors_kept(errors: list[BaseException]) -> Iterator[None]:
-    """Keeps errors that the logger 'fedsyn' gets, without printing them."""
+    """Keeps errors that the logger 'fedsyn' gets, without printing them.
+
+    Whoever keeps them already, outside of this block, has them too.
+    """
     logger = logging.getLogger("fedsyn")
     before = logger.handlers, logger.propagate
-    logger.handlers, logger.propagate = [_Keep(errors)], False
+    outer = [handler for handler in logger.handlers if isinstance(handler, _Keep)]
+    logger.handlers, logger.propagate = [_Keep(errors), *outer], False
     try:
         yield
     finally:
@@ -42,11 +46,20 @@ def errors_kept(errors: list[BaseException]) -> Iterator[None]:
 
 
 def described(error: BaseException) -> str:
-    """Describes an error, and the place that raised it.
+    """Describes an error, and the place that raised it."""
+    return f"{type(error).__name__}{f': {error}' if str(error) else ''}{_place(error)}"
 
-    The place is in the author's code, or the nearest to it.
+
+def raised_by(error: BaseException) -> str:
+    """Names an error's kind and place, equal for all that one line raises."""
+    return f"{type(error).__name__}{_place(error) or error}"
+
+
+def _place(error: BaseException) -> str:
+    """Returns words on who raised an error.
+
+    It is the author's code, or the nearest to it.
     """
     frames = traceback.extract_tb(error.__traceback__)
     author_frames = [frame for frame in frames if "site-packages" not in frame.filename] or list(frames)
-    where = f" at {author_frames[-1].filename}:{author_frames[-1].lineno}" if author_frames else ""
-    return f"{type(error).__name__}{f': {error}' if str(error) else ''}{where}"
+    return f" at {author_frames[-1].filename}:{author_frames[-1].lineno}" if author_frames else ""

@@ -29,7 +29,7 @@ from fedsyn.errors import FedsynError
 from fedsyn.flower import Context
 from fedsyn.flower.direct import TableApp
 from fedsyn.flower.state import read_state, write_state
-from fedsyn.front.testing.failures import ProvokedError, described, errors_kept
+from fedsyn.front.testing.failures import ProvokedError, errors_kept
 from fedsyn.front.testing.faults import Fault, ScriptedGrid
 from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.front.testing.tape import SERVER, Tape, TapedExchange, TapedLedger, TapedRelease
@@ -227,13 +227,9 @@ class Outcome:
         return {partition for record in self.strategy.records for partition in record.dropped}
 
     @property
-    def cause(self) -> str:
-        """The first error in a client that no check provoked.
-
-        It comes with the place that raised it. It is empty without such an error.
-        """
-        errors = [error for error in self.tape.errors if not isinstance(error, ProvokedError)]
-        return f" (first error of a client: {described(errors[0])})" if errors else ""
+    def cause(self) -> BaseException | None:
+        """The first error in a client that no check provoked."""
+        return next((error for error in self.tape.errors if not isinstance(error, ProvokedError)), None)
 
 
 def execute(
@@ -284,7 +280,8 @@ def finished(outcome: Outcome) -> Outcome:
 
     Raises AssertionError if the run failed, or ended without a model.
     """
-    assert outcome.error is None, f"the run failed: {outcome.error}{outcome.cause}"
+    if outcome.error is not None:
+        raise AssertionError(f"the run failed: {outcome.error}") from outcome.cause
     assert outcome.strategy.model is not None, "the run ended without a model"
     return outcome
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.evaluation.record import FEDERATED_FILE, PREDICTED_FILE
 from fedsyn.front.testing.bench import Bench, Nodes, equal_arrays, under
 from fedsyn.front.testing.checks.runs import ledgers_hold
@@ -243,7 +243,10 @@ def _left_behind(
         out = Path(folder)
         prepared = Prepared(out, federation.table.schema, False, len(federation.parts), federation.table.name)
         config.save(out / "config.yaml")
-        strategy = serve(config, prepared, grid, out, None, watched_server(config, tape))
+        try:
+            strategy = serve(config, prepared, grid, out, None, watched_server(config, tape))
+        except FedsynError as error:
+            raise AssertionError(f"the run failed: {error}") from None
         finish(config, prepared, strategy, out, 0.0, full_page=False)
         keep_looks(out, strategy.sketch_errors(), shrunk=strategy.is_shrunk)  # stays where nothing can be predicted
         return tape, {name: (out / name).read_bytes() if (out / name).is_file() else b"" for name in PUBLIC}

@@ -111,7 +111,7 @@ def check_everybody_answers(bench: Bench) -> None:
     base = bench.base()
     for record in base.strategy.records:
         for partition, reason in record.dropped.items():
-            raise AssertionError(f"client {partition} is dropped from an ordinary run: {reason}{base.cause}")
+            raise AssertionError(f"client {partition} is dropped from an ordinary run: {reason}") from base.cause
 
 
 def check_failing_client(bench: Bench) -> None:

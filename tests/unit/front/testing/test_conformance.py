@@ -22,8 +22,11 @@ from fedsyn.table.schema import Schema
 from fedsyn.testing import ConformanceCheck, Skipped, check_mechanism, mechanism_checks
 from support.broken_mechanisms import (
     BROKEN,
+    Aloof,
     ClumsyClient,
+    Forgetful,
     OwnNoiseClient,
+    RevealingClient,
     Sound,
     SoundClient,
     TwoClient,
@@ -163,7 +166,7 @@ def test_every_finding_has_its_cause_then_checks_and_tables(register: Any) -> No
     with pytest.raises(AssertionError) as caught:
         check_mechanism(register(Sound, OwnNoiseClient), tables=["missing_values", "two_rows"])
     head, *lines = str(caught.value).splitlines()
-    assert re.fullmatch(r"mechanism 'Sound_OwnNoiseClient' fails \d+ conformance check\(s\)", head)
+    assert re.fullmatch(r"mechanism 'Sound_OwnNoiseClient' fails \d+ conformance check\(s\) for \d+ reasons", head)
     where = next(i for i, line in enumerate(lines) if re.match(r"\d+\. noise of .* drawn outside a ledger entry", line))
     assert "noise_comes_through_the_ledger" in lines[where + 1]
     found = re.findall(r"noise_comes_through_the_ledger.* on (.*)", str(caught.value))
@@ -173,8 +176,39 @@ def test_every_finding_has_its_cause_then_checks_and_tables(register: Any) -> No
 def test_an_error_of_the_authors_own_is_told_with_its_place(register: Any) -> None:
     with pytest.raises(AssertionError) as caught:
         check_mechanism(register(Sound, ClumsyClient), tables=["two_rows"])
-    first = str(caught.value).splitlines()[1]
+    head, first, *_ = str(caught.value).splitlines()
     assert first.startswith("1. ") and re.search(r"KeyError: 'no such key' at .*broken_mechanisms.py:\d+", first)
+    assert re.search(r"fails 2\d conformance check\(s\) for 1 reason$", head)
+
+
+@pytest.mark.thorough
+def test_what_follows_from_an_error_stands_below_it(register: Any) -> None:
+    """A row decides whether a client fails: the error comes first, then what the checks say of it."""
+    with pytest.raises(AssertionError) as caught:
+        check_mechanism(register(Sound, RevealingClient), tables=["two_rows", "missing_values"])
+    head, first, *lines = str(caught.value).splitlines()
+    assert head.endswith("for 1 reason") and first.startswith("1. ValueError: a private matter at ")
+    seen = [line for line in lines if line.startswith("   seen by ")]
+    follows = [line for line in lines if line.startswith("   so that ")]
+    assert lines == seen + follows and len(follows) > 2
+    assert any("released_values_only" in line and "two_rows" in line for line in seen)
+    assert len({line.partition(" (")[0] for line in follows}) == len(follows)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("strategy", "sentence"),
+    [
+        (Aloof, "1. the run failed: the mechanism asked no client for anything"),
+        (Forgetful, "1. the run failed: every client answered what it was asked, and the mechanism left no model"),
+    ],
+)
+def test_a_run_without_a_model_says_who_is_to_blame(strategy: type, sentence: str, register: Any) -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_mechanism(register(strategy, SoundClient), tables=["two_rows"])
+    head, first, *_ = str(caught.value).splitlines()
+    assert head.endswith("for 1 reason") and first.startswith(sentence)
+    assert "enough replies" not in str(caught.value)
 
 
 @pytest.mark.slow
