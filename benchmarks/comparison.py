@@ -53,7 +53,7 @@ LEFT_OUT = {"fed_dp_ctgan": "it trains networks for 500 rounds"}
 
 TRUST = {
     ("plain", "server"): "the server, with every row's counts",
-    ("plain", "local"): "nobody: one holder adds its own noise",
+    ("plain", "local"): "nobody: each holder adds its own noise",
     ("secagg", "distributed"): "nobody alone: a server that sees noisy totals, and no more than 5% of the clients",
     ("mpc", "distributed"): "nobody alone: of three computing parties at most one is corrupted",
     ("fhe", "distributed"): "server and crypto party not to collude, no more than 5% of the clients",

@@ -67,7 +67,7 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     # Every step, at the ends of its noise and for the cohorts that may be drawn.
-    cohorts = [1] if contract.central else _cohorts(config.federation, clients)
+    cohorts = [1] if contract.central or contract.alone else _cohorts(config.federation, clients)
     for agreed, step in steps:
         try:
             layouts, kind = step.request.largest(agreed), step.request.kind

@@ -21,7 +21,8 @@ ROWS = (1500, 900, 0, 1200)
 def federation() -> Federation:
     """Four linked columns; each holder has its own half of the values, one has no rows."""
     rng = np.random.default_rng(0)
-    schema = Schema.from_dict({"columns": dict.fromkeys("abcd", {"kind": "categorical", "categories": list(range(8))})})
+    column = {"kind": "categorical", "categories": list(range(8))}
+    schema = Schema.from_dict({"columns": dict.fromkeys("abcd", column)})
     parts = []
     for k, rows in enumerate(ROWS):
         shared = rng.integers(0, 4, (rows, 1)) + 4 * (k % 2)
