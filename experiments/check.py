@@ -31,7 +31,8 @@ from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.evaluation.report.tables import plus_minus
 from fedsyn.registry import contract_class
 from fedsyn.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
-from fedsyn.sweep.results import UNSET, Results, Summary, summary_table
+from fedsyn.sweep.results import UNSET, Results, Summary
+from fedsyn.sweep.tables import summary_table
 
 HERE = Path(__file__).resolve().parent
 Where = dict[str, Any]  # dotted key of a resolved configuration -> value

@@ -56,6 +56,7 @@ def run(
     table: Table | None = None,
     schema: Schema | None = None,
     full_page: bool = True,
+    baseline: bool = False,
     resume: bool = False,
 ) -> dict[str, float]:
     """Runs a configuration on its engine; returns the metrics.
@@ -67,6 +68,7 @@ def run(
         table: a simulation's rows, in place of `data.source`: one table, or a list (of `partition: native` clients).
         schema: what describes them, in place of `data.schema`.
         full_page: compare a simulation's table with the real rows, and draw charts (see `fedsyn.runs.finish.finish`).
+        baseline: a simulation's metrics are those of independent columns, too, under names of their own.
 
     Raises:
         InputError: bad configuration, schema or data; nothing was run.
@@ -102,7 +104,8 @@ def run(
                 _clear(config, out)
                 strategy = serve(config, prepared, grid, out, _logged(progress))
             with told_what_was_spent(lambda: strategy.ledger, out):
-                metrics = finish(config, prepared, strategy, out, started, full_page=full_page, progress=progress)
+                kept = {"full_page": full_page, "baseline": baseline}
+                metrics = finish(config, prepared, strategy, out, started, progress=progress, **kept)
             log.info("finished: epsilon %.6g at delta %g", strategy.ledger.epsilon(), strategy.ledger.budget.delta)
             return metrics
     finally:

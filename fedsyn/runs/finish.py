@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,16 +22,18 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
 from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.predicted import predict_quality
-from fedsyn.evaluation.real.metrics import evaluate
-from fedsyn.inference import AnyModel, Evidence
+from fedsyn.evaluation.real.metrics import INDEPENDENT, evaluate
+from fedsyn.inference import AnyModel, Evidence, Measurement, estimate
 from fedsyn.output import wants_tracebacks
 from fedsyn.protocol.strategy import MechanismStrategy
+from fedsyn.randomness import Randomness
 from fedsyn.runs.directory import LOOKS_FILE, save_fit, write_json
 from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows, with_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import DRAWN_ROWS, compare, keep_looks, save_evaluation, write_run_page
 from fedsyn.runs.serve import Progress, at_stage
 from fedsyn.runs.synthesis import decoding, write_synthetic
+from fedsyn.table.counting.marginals import count
 from fedsyn.table.data.options import written_as
 
 log = logging.getLogger("fedsyn")
@@ -45,13 +48,15 @@ def finish(
     started: float,
     *,
     full_page: bool = True,
+    baseline: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, float]:
     """Samples the synthetic table, writes the run directory, returns the metrics.
 
     A simulation that measures anything (`evaluation.metrics` is not empty) also compares its table with the real rows,
     for its page: comparison.json. Without `full_page` it does not, and the page draws no table; `fedsyn report` adds
-    both. Once the table is written the budget is spent: what fails then is warned of, and left to `fedsyn report`.
+    both. With `baseline` the metrics are those of independent columns, too. Once the table is written the budget is
+    spent: what fails then is warned of, and left to `fedsyn report`.
     """
     prepared, model = prepared.closed, strategy.model
     assert model is not None
@@ -84,6 +89,9 @@ def finish(
         data = evaluation_input(prepared, strategy, model, synthetic)
         with said_if_it_fails("a metric", progress):
             metrics = evaluate(config.evaluation.metrics, data)
+            if baseline:
+                apart = evaluate(config.evaluation.metrics, independent(data, randomness_of(config)))
+                metrics |= {f"{INDEPENDENT}{name}": value for name, value in apart.items()}
     metrics |= costs(strategy, prepared.clients, started)
     # Strict JSON knows no infinity (the likelihood of a row that the model rules out): null says "not finite".
     write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
@@ -133,6 +141,18 @@ def evaluation_input(
         partition=[range(a, b) for a, b in pairwise(map(int, table.offsets))],
         test_numbers=np.load(prepared.folder / "test_numbers.npy", allow_pickle=False),
     )
+
+
+def independent(data: EvaluationInput, randomness: Randomness) -> EvaluationInput:
+    """Returns what a table with independent columns is judged by.
+
+    Its model has the exact one-way marginals of the real rows, and nothing else: it is no release, and not private.
+    """
+    ones = [(name,) for name in data.domain]
+    exact = [Measurement(q, values, 1.0) for q, values in zip(ones, count(data.train, data.domain, ones), strict=True)]
+    model = estimate(data.domain, exact, total=float(len(data.train)))
+    rows = model.sample(len(data.train), randomness.ordinary("independent columns"))
+    return replace(data, model=model, synthetic=rows, cache={})
 
 
 def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str, float]:

@@ -49,6 +49,7 @@ class CellTask:
     cell: Cell
     folder: Path
     keep: str = "all"
+    baseline: bool = False
 
     @property
     def facts(self) -> Facts:
@@ -73,7 +74,7 @@ def run_cell(task: CellTask) -> Facts:
     started = time.perf_counter()
     facts: Facts = {**task.facts, "status": "done"}
     try:
-        metrics = run(task.cell.config, task.folder, full_page=False)
+        metrics = run(task.cell.config, task.folder, full_page=False, baseline=task.baseline)
         facts["metrics"] = {name: _finite(value) for name, value in metrics.items()}
     except FedsynError as error:
         facts |= failure(type(error).__name__, str(error), 2 if isinstance(error, InputError) else 1)
@@ -268,7 +269,7 @@ def run_sweep(
         return 0
     # Run the others here, in processes, or on Ray, and report each as it ends.
     cells = {cell.id: cell for cell in waiting}
-    tasks = [CellTask(cell, out / "cells" / cell.id, sweep.keep) for cell in waiting]
+    tasks = [CellTask(cell, out / "cells" / cell.id, sweep.keep, sweep.baseline) for cell in waiting]
     for task in tasks:
         require_no_link(task.folder)
     results = _on_ray(tasks, ray) if ray else _in_processes(tasks, workers) if workers > 1 else _here(tasks)

@@ -8,6 +8,7 @@ A folder that holds a single run is passed on to `fedsyn.runs.report`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedsyn import yamlio
@@ -24,10 +25,10 @@ from fedsyn.sweep.results import (
     Results,
     failures,
     load_results,
-    summary_table,
     text,
     write_tables,
 )
+from fedsyn.sweep.tables import TIES, grid_tables, summary_table
 
 # A run directory without one of these is not that of a finished run.
 _MOST_SETTINGS = 100_000  # characters that the page shows
@@ -83,14 +84,14 @@ def write_sweep_report(out: Path) -> list[Path]:
             ),
         ),
     )
-    shown, known = summary_table(results), all_metrics()
-    compared = [] if results.compared is None else [results.names[results.compared]]
-    page.section(
-        shown.caption,
-        *(Part("soft", f"Bold: the best {name} where all else is equal.") for name in compared),
-        shown,
-        *(Part("soft", f"{name}: {_what(known[name])}.") for name in shown.head[shown.axes :] if name in known),
-    )
+    shown, grids = summary_table(results), grid_tables(results)
+    known = {results.label(name): metric for name, metric in all_metrics().items()}
+    told = [Part("soft", f"{name}: {_what(known[name])}.") for name in shown.head[shown.axes :] if name in known]
+    if grids:
+        page.section(results.caption or "Side by side", Part("soft", TIES), *grids, *told)
+        page.section("All metrics", replace(shown, folded="every combination"))
+    else:
+        page.section(results.caption or shown.caption, Part("soft", TIES), shown, *told)
     ended = failures(results)
     if ended:
         rows = [(failure.message or failure.kind, failure.kind, failure.where) for failure in ended]

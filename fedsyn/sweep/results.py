@@ -20,8 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedsyn.bounded import json_of, read_bytes
 from fedsyn.errors import DataError
-from fedsyn.evaluation.real.metrics import all_metrics, is_quality
-from fedsyn.evaluation.report.tables import Table, plus_minus
+from fedsyn.evaluation.real.metrics import is_quality
 from fedsyn.files import write_text
 from fedsyn.output import cell as guarded
 from fedsyn.output import counted, first_of
@@ -31,6 +30,7 @@ CELL_FILE = "cell.json"  # in a cell's run directory, written last: how the cell
 _CELL = re.compile(r"\w[\w.=+-]*")  # no path leads out of cells/
 _SMALLEST_NUMERIC_AXIS = 3  # values of one that plots run along
 _MECHANISM = "mechanism.name"
+BASELINE = "independent"  # name of the baseline's line among the labels
 _NAMED_CELLS = 3  # that a failure lists
 Facts = dict[str, Any]  # what one of these files holds
 
@@ -60,16 +60,21 @@ class Row:
 class Summary:
     """A combination of axes over its seeds.
 
-    `values` holds one array per metric, of done cells only.
+    `values` holds one array per metric, of done cells only; `rows` has the cells.
     """
 
     axes: dict[str, Any]
     cells: int
     values: dict[str, np.ndarray]
+    rows: tuple[Row, ...] = ()
 
     @property
     def done(self) -> int:
         return max((value.size for value in self.values.values()), default=0)
+
+    def by_seed(self, metric: str) -> dict[int | None, float]:
+        """Returns a metric of each done cell, by its seed."""
+        return {row.seed: row.metrics[metric] for row in self.rows if metric in row.metrics}
 
     def mean(self, metric: str) -> float:
         values = self.values.get(metric)
@@ -196,6 +201,21 @@ class Results:
         return dict(zip(self.main_axes, short_names(self.main_axes), strict=True))
 
     @property
+    def caption(self) -> str:
+        """What the tables show, in the words of the sweep."""
+        return str(self.document.get("caption", ""))
+
+    def label(self, name: str) -> str:
+        """Returns the sweep's own name for a metric or a value."""
+        labels = self.document.get("labels")
+        return str(labels.get(name, name)) if isinstance(labels, dict) else name
+
+    def named(self, key: str) -> str:
+        """Returns the name of an axis for people: the sweep's own, or a short one."""
+        label = self.label(key)
+        return self.names[key] if label == key else label
+
+    @property
     def shown_metrics(self) -> list[str]:
         """Metrics that say how good a table is.
 
@@ -220,7 +240,8 @@ class Results:
             values = {
                 name: np.array([row.metrics[name] for row in rows if name in row.metrics]) for name in self.metrics
             }
-            summaries.append(Summary({key: rows[0].axes.get(key, UNSET) for key in self.axes}, len(rows), values))
+            axes = {key: rows[0].axes.get(key, UNSET) for key in self.axes}
+            summaries.append(Summary(axes, len(rows), values, tuple(rows)))
         return summaries
 
 
@@ -295,28 +316,6 @@ def text(value: Any) -> str:
 # Tables ---------------------------------------------------------------------------------------------------------------
 
 
-def best(results: Results, metric: str) -> set[int]:
-    """Returns the positions of the summaries with the best means.
-
-    Each is the best of the summaries that differ from it in the compared axis alone.
-    """
-    known = all_metrics()
-    if metric not in known or metric == "heterogeneity":
-        return set()
-    groups: dict[tuple[str, ...], list[tuple[float, int]]] = {}
-    for position, summary in enumerate(results.summaries):
-        mean = summary.mean(metric)
-        if math.isfinite(mean):
-            key = tuple(text(summary.axes[axis]) for axis in results.main_axes if axis != results.compared)
-            groups.setdefault(key, []).append((mean if known[metric].lower_is_better else -mean, position))
-    chosen: set[int] = set()
-    for group in groups.values():
-        if len(group) > 1:
-            least = min(group)[0]
-            chosen |= {position for mean, position in group if mean == least}
-    return chosen
-
-
 def write_tables(results: Results, out: Path | str) -> list[Path]:
     """Writes results.csv and summary.csv into `out`.
 
@@ -349,35 +348,6 @@ def write_tables(results: Results, out: Path | str) -> list[Path]:
 def _csv(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     frame = pd.DataFrame([list(map(guarded, row)) for row in rows], columns=list(map(guarded, head)))
     return str(frame.to_csv(index=False))
-
-
-@dataclass(frozen=True)
-class SummaryTable(Table):
-    """The table of a sweep for people.
-
-    It has axes, seeds, and mean ± standard deviation of every metric.
-
-    Attributes:
-        axes: how many columns are axes and seeds.
-    """
-
-    axes: int = 0
-
-
-def summary_table(results: Results) -> SummaryTable:
-    """Returns a table of the metrics that people look at.
-
-    Costs are in summary.csv.
-    """
-    metrics = results.shown_metrics
-    head = [*results.names.values(), "seeds"]
-    rows = []
-    for summary in results.summaries:
-        seeds = f"{summary.done}" if summary.done == summary.cells else f"{summary.done} of {summary.cells}"
-        cells = [plus_minus(summary.mean(name), summary.sd(name)) for name in metrics]
-        rows.append([*(text(summary.axes[key]) for key in results.main_axes), seeds, *cells])
-    bold = {(row, len(head) + column) for column, name in enumerate(metrics) for row in best(results, name)}
-    return SummaryTable([*head, *metrics], rows, "Mean ± standard deviation over the seeds", bold, axes=len(head))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from fedsyn.config import DEFAULT_CLIQUES, DEFAULT_MECHANISM, RunConfig, explain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.loading import anchor_files, assign, flattened, names_file, parse_config, require_files, written_out
 from fedsyn.settings import Node
+from fedsyn.sweep.results import BASELINE, text
 
 Combination = dict[str, Any]  # dotted key -> value
 
@@ -44,6 +45,10 @@ class SweepNode(Node):
         combinations: `list` in YAML: each entry is one combination of dotted keys.
         paired: groups of dotted keys whose value lists advance together.
         keep: `all` files of every cell, or `metrics`: no synthetic table and no model, which take most of the disk.
+        baseline: each run also tells the metrics of independent columns, with the real rows' own marginals and without
+            noise, and the tables have a line of them.
+        labels: names for people, of keys, metrics, and values of axes; `independent` is the baseline's.
+        caption: what the tables show, in words.
         seeds: run seeds; without them, the base's own (or none, and then noise is the operating system's).
     """
 
@@ -54,6 +59,9 @@ class SweepNode(Node):
     paired: list[dict[str, list[Any]]] = Field(default_factory=list)
     seeds: list[int] = Field(default_factory=list)
     keep: Literal["all", "metrics"] = "all"
+    baseline: bool = False
+    labels: dict[str, str] = Field(default_factory=dict)
+    caption: str = ""
 
     @field_validator("overrides", "grid", "combinations", "paired", "seeds", mode="before")
     @classmethod
@@ -126,13 +134,14 @@ class Sweep:
         name: of its file.
         document: the file's content with the base written out, for the record.
         cells: in the order list, grid, paired, seed, the last one fastest.
-        keep: see `SweepNode`.
+        keep, baseline: see `SweepNode`.
     """
 
     name: str
     document: dict[str, Any]
     cells: tuple[Cell, ...]
     keep: str = "all"
+    baseline: bool = False
 
 
 def load_sweep(path: Path | str) -> Sweep:
@@ -155,7 +164,8 @@ def load_sweep(path: Path | str) -> Sweep:
         assign(base, key, value, f"{file}: set")
     anchor_files(base, folder)
     cells = _cells(node, base, folder, file)
-    return Sweep(file.stem, {**document, "base": base}, cells, node.keep)
+    _require_labels(node.labels, cells, file)
+    return Sweep(file.stem, {**document, "base": base}, cells, node.keep, node.baseline)
 
 
 def _base(node: SweepNode, folder: Path, file: Path) -> dict[str, Any]:
@@ -236,6 +246,17 @@ def _require_one_workload(cells: Sequence[Cell], file: Path) -> None:
             f"{file}: names no workload, by default {DEFAULT_MECHANISM} has {DEFAULT_CLIQUES:,} cliques and the others "
             "fewer, and errors on different workloads do not compare: write 'workload.size: 64', say, under 'set'"
         )
+
+
+def _require_labels(labels: Mapping[str, str], cells: Sequence[Cell], file: Path) -> None:
+    """Refuses a label for what no table of the sweep shows."""
+    known = {BASELINE, *(name for cell in cells for name in cell.config.evaluation.metrics)}
+    known |= {key for cell in cells for key in cell.axes} | {text(v) for cell in cells for v in cell.axes.values()}
+    for key in labels:
+        if key not in known:
+            raise ConfigError(
+                f"{file}: labels: '{key}' is no key, metric or value of the sweep{nearest(key, sorted(known))}"
+            )
 
 
 def _cell(combination: Combination, seed: int | None, base: dict[str, Any], folder: Path) -> Cell:

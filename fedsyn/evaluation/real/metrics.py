@@ -15,6 +15,8 @@ from fedsyn.registry import metric, metrics
 
 _LEARNING = frozenset({"test", "label", "synthetic"})
 _SKLEARN = ("sklearn",)
+#: Begins the names of metrics of independent columns.
+INDEPENDENT = "independent_"
 #: What every run reports beside its metrics.
 COSTS = {
     "seconds": "seconds from the start of the run to its end",
@@ -89,9 +91,9 @@ def all_metrics() -> dict[str, Metric]:
 def is_quality(name: str) -> bool:
     """Returns whether a number of metrics.json is not a cost.
 
-    Every run reports the costs.
+    Every run reports the costs. Nor is it of independent columns, a sweep's baseline.
     """
-    return name not in COSTS
+    return name not in COSTS and not name.startswith(INDEPENDENT)
 
 
 def evaluate(names: Iterable[str], data: EvaluationInput) -> dict[str, float]:

@@ -19,6 +19,7 @@ from fedsyn.front.cli.console import JsonOption, cell_progress, out_console, wor
 from fedsyn.output import plain, say, shortened
 
 if TYPE_CHECKING:
+    from fedsyn.evaluation.report.tables import Table as PageTable
     from fedsyn.sweep import Results
 
 
@@ -60,16 +61,22 @@ def sweep(
 
 
 def _show(results: Results) -> None:
-    """Prints the table of a sweep.
+    """Prints the tables of a sweep, one a metric where several axes vary.
 
-    On a terminal too narrow for it, one table a metric is printed, with all settings in one column.
+    On a terminal too narrow for the one of all metrics, one a metric is printed, with all settings in one column.
     """
-    from fedsyn.sweep.results import summary_table
+    from fedsyn.sweep.tables import grid_tables, summary_table
 
+    for grid in grid_tables(results):
+        shown = Table(*grid.head, title=f"{results.caption or results.name}: {grid.caption}")
+        for row in _bold(grid):
+            shown.add_row(*row)
+        out_console.print(shown)
+    if results.compared != results.main:
+        return
     table = summary_table(results)
-    title = f"{results.name}: mean ± sd over seeds"
-    cells = [[Text(plain(cell), "bold" if (i, j) in table.best else "") for j, cell in enumerate(row)]
-             for i, row in enumerate(table.rows)]  # fmt: skip
+    title = f"{results.caption or results.name}: mean ± sd over seeds"
+    cells = _bold(table)
     whole = Table(*table.head, title=title)
     for row in cells:
         whole.add_row(*row)
@@ -86,6 +93,13 @@ def _show(results: Results) -> None:
                 ", ".join(cell.plain for cell in row[: table.axes - 1] if cell.plain), row[table.axes - 1], row[metric]
             )
         out_console.print(narrow)
+
+
+def _bold(table: PageTable) -> list[list[Text]]:
+    return [
+        [Text(plain(cell), "bold" if (i, j) in table.best else "") for j, cell in enumerate(row)]
+        for i, row in enumerate(table.rows)
+    ]
 
 
 def compare(

@@ -21,7 +21,8 @@ from fedsyn.flower.ray_cluster import Cluster, Needs
 from fedsyn.front import cli
 from fedsyn.sweep import load_results, load_sweep, run_sweep, write_tables
 from fedsyn.sweep.execute import CellTask, _needs, run_cell
-from fedsyn.sweep.results import CELL_FILE, read_cell, summary_table
+from fedsyn.sweep.results import CELL_FILE, read_cell
+from fedsyn.sweep.tables import grid_tables, summary_table
 
 BASE: dict[str, Any] = {
     "mechanism": {"name": "augflaim", "rounds": 1},
@@ -369,6 +370,47 @@ def test_tables_of_an_unfinished_sweep_leave_gaps(tmp_path: Path) -> None:
     assert [row[:2] for row in summary_table(results).rows] == [["naive_flaim", "2"], ["aim", "1 of 2"]]
     assert summary_table(results).rows[0][2] == "not finite"
     assert [row.status for row in results.rows] == ["done", "done", "missing", "done"]
+
+
+LABELS = {"augflaim": "AugFLAIM", "privacy.epsilon": "ε", "workload_error": "error", "independent": "no links at all"}
+
+
+def test_mechanisms_stand_beside_budgets_and_a_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    axes = {"mechanism.name": ["augflaim", "fed_naive_bayes"], "privacy.epsilon": [1.0, 1000.0]}
+    fits = {"data.options.beta": 0.1, "inference.iterations": 300, "inference.final_iterations": 300}
+    file = write(tmp_path, set=fits, grid=axes, seeds=[0, 1], labels=LABELS, caption="Two ways", baseline=True)
+    assert call("sweep", file, "--out", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    assert "Two ways: error, mean ± standard deviation over 2 seeds" in " ".join(printed.split())
+    (grid,) = grid_tables(load_results(tmp_path / "out"))
+    assert grid.head == ["mechanism", "ε 1.0", "ε 1000.0"]
+    assert [row[0] for row in grid.rows] == ["AugFLAIM", "fed_naive_bayes", "no links at all"]
+    rows = load_results(tmp_path / "out").rows
+    apart = {row.seed: row.metrics["independent_workload_error"] for row in rows}
+    assert all(row.metrics["independent_workload_error"] == apart[row.seed] for row in rows)
+    weak = [row for row in rows if row.axes == {"mechanism.name": "fed_naive_bayes", "privacy.epsilon": 1000.0}]
+    for row in weak:  # one-way marginals with hardly any noise come to the same
+        assert row.metrics["workload_error"] == pytest.approx(apart[row.seed], rel=0.05)
+    assert grid.rows[2][1] == grid.rows[2][2] and "±" in grid.rows[2][1]
+
+
+def test_a_table_side_by_side_has_one_part_for_each_other_setting(tmp_path: Path) -> None:
+    grid = {"mechanism.name": ["naive_flaim", "augflaim"], "privacy.epsilon": [1.0, 2.0], "workload.degree": [1, 2]}
+    run_sweep(load_sweep(write(tmp_path, grid=grid)), tmp_path / "out")
+    tables = grid_tables(load_results(tmp_path / "out"))
+    assert [table.caption.split(", ")[1] for table in tables] == ["degree 1", "degree 2"]
+    assert all(len(table.rows) == 2 and len(table.head) == 3 and not table.best for table in tables)
+    assert all("" not in row for table in tables for row in table.rows)
+
+
+def test_one_axis_stands_in_one_table(tmp_path: Path) -> None:
+    run_sweep(load_sweep(write(tmp_path, grid={"privacy.epsilon": [1.0, 2.0]})), tmp_path / "out")
+    assert grid_tables(load_results(tmp_path / "out")) == []
+
+
+def test_a_label_for_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"labels: 'augflam' is no key, metric or value.*augflaim"):
+        load_sweep(write(tmp_path, grid={"mechanism.name": ["augflaim", "aim"]}, labels={"augflam": "x"}))
 
 
 @pytest.mark.slow

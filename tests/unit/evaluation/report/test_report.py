@@ -41,7 +41,8 @@ from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.report import load_evaluation, load_evaluations, write_run_page
 from fedsyn.sweep import load_results, load_sweep, run_sweep
 from fedsyn.sweep.report import report_folder
-from fedsyn.sweep.results import CELL_FILE, Results, Row, best, failures
+from fedsyn.sweep.results import CELL_FILE, Results, Row, failures
+from fedsyn.sweep.tables import best
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 pytestmark = pytest.mark.thorough
@@ -459,8 +460,9 @@ def test_report_of_a_sweep_has_settings_and_spread(swept: Path) -> None:
     cells = re.findall(r'href="(cells/[^"]+)"', page)
     assert len(set(cells)) == 12 and all((swept / cell).is_file() for cell in cells)
     assert (swept / cells[0]).stat().st_size < 50_000 and not (swept / cells[0]).with_name(COMPARISON_FILE).exists()
-    # The best mechanism at each epsilon stands in bold.
-    assert page.count('<td class="n best">') == 3
+    # Two seeds tell little apart: what is bold stands once in the table side by side, and once among all.
+    bold = sum(len(best(results, name)) for name in results.shown_metrics)
+    assert page.count('<td class="n best">') == 2 * bold and "paired t test" in page
 
 
 def results_over(**axes: list[Any]) -> Results:
@@ -483,15 +485,42 @@ def test_axes_get_a_role_each() -> None:
     assert (two.main, two.compared) == ("a", "b")
 
 
-def test_the_best_is_that_of_equal_settings_in_the_metrics_direction() -> None:
+def seeded(values: dict[tuple[str, float], list[float]]) -> Results:
+    """Results of (mechanism, epsilon) over as many seeds as there are values."""
     rows = [
-        Row(str(i), {"mechanism.name": name, "privacy.epsilon": epsilon}, 0, "done", {"nll": nll, "auc": nll}, {})
-        for i, (name, epsilon, nll) in enumerate(
-            [("a", 1, 5.0), ("b", 1, 4.0), ("c", 1, math.inf), ("a", 2, 3.0), ("b", 2, 3.0), ("c", 2, 9.0)]
-        )
+        Row(f"{name}{epsilon}{seed}", {"mechanism.name": name, "privacy.epsilon": epsilon}, seed, "done", metrics, {})
+        for (name, epsilon), of_seeds in values.items()
+        for seed, value in enumerate(of_seeds)
+        if (metrics := {"nll": value, "auc": value})
     ]
-    results = Results("made", {}, tuple(rows))
+    return Results("made", {}, tuple(rows))
+
+
+def test_the_best_is_that_of_equal_settings_in_the_metrics_direction() -> None:
+    results = seeded(
+        {
+            ("a", 1): [5.0, 5.1, 5.2],
+            ("b", 1): [4.0, 4.1, 4.2],
+            ("c", 1): [math.inf] * 3,
+            ("a", 2): [3.0, 3.1, 3.2],
+            ("b", 2): [3.0, 3.1, 3.2],
+            ("c", 2): [9.0, 9.2, 9.1],
+        }
+    )
     assert best(results, "nll") == {1, 3, 4} and best(results, "auc") == {0, 5} and best(results, "seconds") == set()
+
+
+def test_what_a_paired_test_does_not_tell_from_the_best_is_bold_too() -> None:
+    """The seeds differ by much more than the mechanisms do, so that only pairs of them tell `a` from `b`."""
+    seeds = [10.0, 20.0, 30.0, 40.0]
+    a, b = seeds, [seed + off for seed, off in zip(seeds, (0.9, 1.1, 1.0, 1.2), strict=True)]
+    tie = [seed + off for seed, off in zip(seeds, (3.0, -2.9, 0.5, -0.4), strict=True)]
+    far = [seed + 30.0 + off for seed, off in zip(seeds, (0.0, 1.0, 0.0, 1.0), strict=True)]
+    assert best(seeded({("a", 1): a, ("b", 1): b}), "nll") == {0}
+    assert best(seeded({("a", 1): a, ("tie", 1): tie, ("far", 1): far}), "nll") == {0, 1}
+    assert best(seeded({("a", 1): a, ("tie", 1): tie}), "nll") == set()  # nothing is told apart
+    assert best(seeded({("a", 1): a[:1], ("far", 1): far[:1]}), "nll") == set()  # one seed tells nothing
+    assert best(seeded({("a", 1): [1.0, 2.0], ("b", 1): [1.5, 4.0]}), "nll") == set()  # nor do two so far apart
 
 
 def test_one_error_is_one_line_however_many_cells_share_it() -> None:
