@@ -21,7 +21,6 @@ from fedsyn.inference.estimation import estimate_config
 from fedsyn.mechanism import (
     COUNTS,
     EXPONENTIAL,
-    GAUSSIAN,
     Answer,
     Arrays,
     AskRequest,
@@ -196,18 +195,8 @@ class Select(AskRequest):
         choices = self.choices(self.epsilon, contract.score_sensitivity(self.eligible), s, argument)
         if s == 1:
             return (choices,)
-        local = Release(
-            "local measure",
-            0,
-            GAUSSIAN,
-            1.0,
-            sigma=self.sigma,
-            count=s - 1,
-            noise_by="each client",
-            argument="each local measurement steers the client's next choice, which is released",
-            replaced=COUNTS,
-        )
-        return (choices, local)
+        argument = "each local measurement steers the client's next choice, which is released"
+        return (choices, replace(self.noisy(self.sigma, s - 1, argument=argument), name="local measure"))
 
     def past(self, arrays: Arrays, domain: Domain) -> list[Measurement]:
         """Returns the server's past measurements.

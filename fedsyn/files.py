@@ -144,6 +144,15 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
+def shipped(name: str) -> Path:
+    """Returns the path of a file that comes with fedsyn.
+
+    It lies in a checkout or in an installed package.
+    """
+    package = Path(__file__).resolve().parent
+    return next(file for folder in (package / "app", package.parent) if (file := folder / name).is_file())
+
+
 def require_no_link(folder: Path) -> None:
     """Refuses a folder that is a link, with a ConfigError."""
     if folder.is_symlink():

@@ -40,6 +40,7 @@ from fedsyn.protocol.client import OneWay as OneWay
 from fedsyn.protocol.client import TableClient as TableClient
 from fedsyn.protocol.client import answers as answers
 from fedsyn.protocol.client import indices as indices
+from fedsyn.protocol.client import noisy_arrays as noisy_arrays
 from fedsyn.protocol.contract import Contract as Contract
 from fedsyn.protocol.contract import require as require
 from fedsyn.protocol.plan import Step as Step

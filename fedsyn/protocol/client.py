@@ -47,11 +47,12 @@ from fedsyn.selection.views import ModelView
 from fedsyn.stores import make_store
 from fedsyn.stores.base import ClientDeal
 from fedsyn.stores.crypto import CryptoKey
-from fedsyn.table.counting.marginals import count_one_way, count_sparse_many
+from fedsyn.table.counting.marginals import count, count_one_way, count_sparse_many
 from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, SumSpec, to_json
 from fedsyn.wire.holder import Call, Holder
 from fedsyn.wire.refusals import refusal_of
 from fedsyn.wire.requests import Layout, Request
+from fedsyn.wire.sparse import LARGEST
 
 Codes = npt.NDArray[np.integer]
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -89,12 +90,16 @@ class TableClient(NumPyClient):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        marked = {
-            attribute: method.answers
+        all_marked = [
+            (attribute, method.answers)
             for base in reversed(cls.__mro__)
             for attribute, method in vars(base).items()
             if hasattr(method, "answers")
-        }
+        ]
+        marked = dict(all_marked)
+        hidden = {request.name for _, request in all_marked} - {request.name for request in marked.values()}
+        if hidden:
+            raise TypeError(f"{cls.__name__}: one of its methods hides the answer to '{min(hidden)}'; rename it")
         cls.requests = {request.name: request for request in marked.values()}
         cls._methods = {request.name: attribute for attribute, request in marked.items()}
         for unused in unused_requests(cls.requests, getattr(cls, "Contract", BaseContract)):
@@ -169,6 +174,18 @@ class TableClient(NumPyClient):
         """
         (release,) = call.request.releases(self.contract)
         return self.ledger.exponential(scores, replace(release, round=call.round, count=1), call.source)
+
+    def counts(self, cliques: Iterable[Clique]) -> list[npt.NDArray[np.int64]]:
+        """Counts its own rows over each clique, exactly.
+
+        One row is in one cell of each, so it moves an array by 1. What leaves the client goes through `perturb`.
+        """
+        return count(self.codes, self.domain, cliques)
+
+    def perturb(self, values: Sequence[npt.NDArray[Any]], call: Call[Any]) -> list[npt.NDArray[np.float64]]:
+        """Releases arrays with the Gaussian noise that the request charges."""
+        (release,) = call.request.releases(self.contract)
+        return self.ledger.gaussian(values, replace(release, round=call.round), call.source)
 
     def marginals(self, layout: Layout, active: Iterable[int] | None = None) -> Contribution:
         """Returns a client's exact part of a sum of marginals.
@@ -372,8 +389,7 @@ class TableClient(NumPyClient):
         if "size" not in self.holder.state:
             (release,) = call.request.releases(self.contract)
             self._require_planned(call.request, None, release.rho)
-            count = np.array([len(self.codes)])
-            (noisy,) = self.ledger.gaussian([count], replace(release, round=call.round), call.source)
+            (noisy,) = self.perturb([np.array([len(self.codes)])], call)
             # Bounded: noise of a hostile sigma would give a size whose distances drown single rows' counts.
             self.holder.state["size"] = min(max(-LARGEST_SIZE, float(noisy[0])), LARGEST_SIZE)
         return [], {"rows": self.holder.state["size"]}
@@ -417,6 +433,15 @@ def indices(value: Any, length: int, name: str) -> list[int]:
         raise ProtocolError(f"parameter '{name}' must be a list of integers from 0 to {length - 1}")
     refuse(len(set(value)) != len(value), f"parameter '{name}' repeats an entry")
     return list(value)
+
+
+def noisy_arrays(arrays: Sequence[npt.NDArray[Any]], shapes: Sequence[tuple[int, ...]]) -> Arrays:
+    """Returns a reply's noisy arrays, checked: of these shapes, numbers below 2^53."""
+    refuse([array.shape for array in arrays] != list(shapes), "the reply's arrays have other shapes")
+    for array in arrays:
+        sound = array.dtype.kind == "f" and bool(np.all(np.abs(array) < LARGEST))  # not where a value is not a number
+        refuse(not sound, "the reply's arrays hold values that are not numbers below 2^53")
+    return list(arrays)
 
 
 # Which of a holder's rows take part ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from fedsyn.aggregation import Contribution
 from fedsyn.errors import ProtocolError
 from fedsyn.evaluation.federated.question import MOST_ROWS, TableQuestion
 from fedsyn.evaluation.federated.statistics import UNIT, Entries, vector
-from fedsyn.privacy import GAUSSIAN, Release
+from fedsyn.privacy import Release
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.plan import Step, most_cells
@@ -55,7 +56,7 @@ class Sizes(AskRequest):
     sigma: Positive
 
     def releases(self, contract: BaseContract) -> tuple[Release, ...]:
-        return (Release(self.name, 0, GAUSSIAN, 1.0, sigma=self.sigma, noise_by="each client", replaced=0.0),)
+        return (replace(self.noisy(self.sigma), replaced=0.0),)
 
 
 class RowTotal(SumRequest):

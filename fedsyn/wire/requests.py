@@ -158,6 +158,18 @@ class AskRequest(Request):
         release = Release(self.name, 0, EXPONENTIAL, sensitivity, epsilon=epsilon, noise_by="each client")
         return replace(release, count=count, argument=argument)
 
+    def noisy(self, sigma: float, count: int = 1, sensitivity: float = 1.0, argument: str = "") -> Release:
+        """Returns the release of a client's own counts, with Gaussian noise.
+
+        Args:
+            sigma: of the noise on each array, in records.
+            count: arrays that one row has a part in.
+            sensitivity: L2, of one array to one row.
+            argument: why `count` is below the number of arrays, if it is.
+        """
+        release = Release(self.name, 0, GAUSSIAN, sensitivity, sigma=sigma, noise_by="each client", replaced=COUNTS)
+        return replace(release, count=count, argument=argument)
+
 
 class SumRequest(Request):
     """A request for the cohort's sum plus Gaussian noise.

@@ -19,6 +19,7 @@ from fedsyn.front.cli.ending import ended
 from fedsyn.front.cli.init import init
 from fedsyn.front.cli.ledger import app as ledger_app
 from fedsyn.front.cli.lists import datasets, identity, mechanisms, operator_key
+from fedsyn.front.cli.new import new
 from fedsyn.front.cli.node import app as node_app
 from fedsyn.front.cli.party import app as party_app
 from fedsyn.front.cli.plan import plan
@@ -53,6 +54,7 @@ for command in (
     identity,
     operator_key,
     mechanisms,
+    new,
     datasets,
 ):
     app.command()(command)

@@ -15,6 +15,7 @@ import typer
 from rich.table import Table
 
 from fedsyn.errors import ConfigError
+from fedsyn.files import shipped
 from fedsyn.front.cli.console import (
     ConfigArgument,
     ForceOption,
@@ -69,19 +70,10 @@ def demo(
     from fedsyn.loading import load_config
     from fedsyn.runs.directory import page_file
 
-    folder = carry_out(load_config(_shipped("demo.yaml")), out, force)
+    folder = carry_out(load_config(shipped("configs/demo.yaml")), out, force)
     page = (page_file(folder) or folder).resolve()
     if open_ and not webbrowser.open(page.as_uri()):
         say(f"no browser was found; open {page}", error=True)
-
-
-def _shipped(name: str) -> Path:
-    """Returns the path of a configuration that comes with fedsyn.
-
-    It lies in a checkout or in an installed package.
-    """
-    package = Path(__file__).resolve().parents[2]
-    return next(file for folder in (package / "app", package.parent) if (file := folder / "configs" / name).is_file())
 
 
 def carry_out(config: RunConfig, out: Path | None, force: bool, resume: bool = False) -> Path:

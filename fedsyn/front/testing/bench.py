@@ -83,6 +83,18 @@ class Bench:
         except ConfigError as error:
             raise Skipped(f"refused by the mechanism: {error}") from None
 
+    def require_taken(self) -> None:
+        """Raises `Skipped` if the mechanism's plan refuses this table.
+
+        A ConfigError of the plan is an answer, too: a run ends with it before anything is charged.
+        """
+        config = self.config()
+        try:
+            contract = self.contract(config, self.federation.domain)
+            list(contract.plan(contract.budget.mechanism, self.federation.rows))
+        except ConfigError as error:
+            raise Skipped(f"refused by the mechanism: {error}") from None
+
     def base(self, **nodes: Any) -> Outcome:
         """Returns the finished run of a configuration.
 

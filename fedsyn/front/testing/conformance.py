@@ -99,7 +99,9 @@ class ConformanceReport:
         """
         total = len({check for found in self.failed.values() for check in found.seen})
         reasons = sorted(self.failed.values(), key=lambda found: not found.is_error)
-        lines = [f"mechanism '{self.mechanism}' fails {total} conformance check(s) for {counted(len(reasons), 'reason')}"]
+        lines = [
+            f"mechanism '{self.mechanism}' fails {total} conformance check(s) for {counted(len(reasons), 'reason')}"
+        ]
         for number, found in enumerate(reasons, 1):
             lines += found.lines(number)
         return "\n".join(lines)
@@ -195,6 +197,7 @@ class ConformanceCheck:
         errors: list[BaseException] = []
         with errors_kept(errors):
             try:
+                self.bench.require_taken()
                 self.run(self.bench, *([] if self.setting is None else [SETTINGS[self.setting]]))
             except AssertionError as error:
                 first = next((one for one in errors if not isinstance(one, ProvokedError)), error.__cause__)

@@ -21,7 +21,7 @@ from fedsyn.front.testing.harness import Outcome, config_of, execute, federation
 from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.front.testing.tape import TapedExchange
 from fedsyn.privacy.release import COUNTS, TWICE
-from fedsyn.protocol.client import KEPT, TableClient
+from fedsyn.protocol.client import KEPT, TableClient, answers
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.selection.views import pooled_view
@@ -362,3 +362,18 @@ def test_a_request_costs_what_both_halves_charge(name: str, request_: str) -> No
         most = layout.count * layout.sensitivity**2 / (2 * facts["sigma"] ** 2)
         assert 0 < spent <= most * (1 + 1e-9)
         assert layout.argument or spent == pytest.approx(most)  # without an argument a row touches all of the arrays
+
+
+def test_a_method_that_hides_another_answer_is_refused() -> None:
+    class Another(AskRequest):
+        name = "another"
+
+        def releases(self, contract: Any) -> tuple[()]:
+            return ()
+
+    with pytest.raises(TypeError, match=r"Hiding: one of its methods hides the answer to 'rows'; rename it"):
+
+        class Hiding(TableClient):
+            @answers(Another)
+            def count_rows(self, call: Any) -> Any:
+                return [], {}
