@@ -67,8 +67,9 @@ def settings_of(name: str) -> tuple[str, ...]:
     """A mechanism at its defaults; several clients draw shares of the noise, as in a secure sum or among parties."""
     if name == ONE_WAY:
         return (*settings_of("sketch_aim"), "workload={degree: 1, size: null}")
-    central = contract_class(name).central
-    return (f"mechanism.name={name}", *(() if central else ("aggregation.noise=distributed",)))
+    contract = contract_class(name)
+    noise = "local" if contract.alone else "distributed"
+    return (f"mechanism.name={name}", *(() if contract.central else (f"aggregation.noise={noise}",)))
 
 
 def cells(name: str, seeds: Iterable[int]) -> Iterator[Cell]:

@@ -212,6 +212,13 @@ def distributed_aim() -> Facts:
 
 
 @fingerprint
+def each_alone() -> Facts:
+    """Tables of three holders' own rows, put together."""
+    local = {"protocol": "plain", "noise": "local"}
+    return {"alone": quality("each_alone", clients=3, aggregation=local, evaluation=["workload_error"])}
+
+
+@fingerprint
 def mst() -> Facts:
     """One tree of pairs, central and federated."""
     return {"mst": quality("mst", clients=1), "fed_mst": quality("fed_mst")}

@@ -41,7 +41,7 @@ class EachAlone(MechanismStrategy):
                 rows = max(1, round(everybody * turn.model.total / self.total))
                 tables.append(turn.model.sample(rows, self.randomness.ordinary("alone", k)))
         if tables:
-            self.model = EmpiricalModel(self.domain, np.concatenate(tables), self.total)
+            self.model = EmpiricalModel(self.domain, np.concatenate(tables), self.total)  # type: ignore[assignment]
 
 
 class Turn(SketchAim):
@@ -53,8 +53,8 @@ class Turn(SketchAim):
     Client = EachAloneClient
 
     def __init__(self, whole: EachAlone, client: int, rho: float) -> None:
-        facts = {"randomness": whole.randomness, "observer": whole._observer, "after": whole}
-        super().__init__(whole.config, whole.domain, whole.schema_hash, **facts)
+        facts = (whole.config, whole.domain, whole.schema_hash)
+        super().__init__(*facts, randomness=whole.randomness, observer=whole._observer, after=whole)
         self.clients = {client: whole.clients[client]}
         self._rho, self._before = rho, whole.round
 
