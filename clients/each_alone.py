@@ -1,4 +1,6 @@
-"""The client half of the baseline in which no rows come together, and its contract.
+"""The client half of the baseline `each_alone`, and its contract.
+
+No rows of two holders come together.
 
 The server half is `strategies/each_alone.py`; docs/mechanisms/each_alone.md says what it is for.
 """

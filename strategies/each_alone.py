@@ -1,4 +1,4 @@
-"""The server half of the baseline in which no rows come together.
+"""The server half of the baseline `each_alone`.
 
 The client half, with the contract of both, is `clients/each_alone.py`.
 """

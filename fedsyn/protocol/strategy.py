@@ -404,7 +404,7 @@ class MechanismStrategy(Driver):
                 self.announce(0.0)
             joined = self._messages
             self.drive(self.protocol(), grid, seconds)
-            asked = self._messages > joined
+            was_asked = self._messages > joined
             self.smooth()
             if self.afterwards is not None and self.model is not None:
                 self.begin_round(self.round + 1)
@@ -415,18 +415,18 @@ class MechanismStrategy(Driver):
         self._close_round()
         if self.model is None:
             # With a journal these rounds are answered for good.
-            raise RunError(self._nothing(asked), False)
+            raise RunError(self._nothing(was_asked), False)
 
     @property
     def _messages(self) -> int:
         return sum(costs.messages for costs in self.costs)
 
-    def _nothing(self, asked: bool) -> str:
+    def _nothing(self, was_asked: bool) -> str:
         """Returns a sentence on why there is no model.
 
-        `asked` tells whether the mechanism sent a client anything.
+        `was_asked` tells whether the mechanism sent a client anything.
         """
-        if not asked:
+        if not was_asked:
             return "the mechanism asked no client for anything: there is nothing to estimate a model from"
         reasons = [str(reason) for record in self.records for reason in record.dropped.values()]
         reasons += [note for record in self.records for note in record.notes]

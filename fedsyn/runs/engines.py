@@ -77,11 +77,7 @@ def run(
     out = Path(out).resolve()
     started = time.perf_counter()
     resumed = _resumed(config, out) if resume else None
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = "it is a file" if out.is_file() else error.strerror
-        raise ConfigError(f"the run directory {out} cannot be made: {why}; name another with --out") from None
+    _make(out)
     # Everything that can be refused is refused before an earlier run is cleared away.
     try:
         with run_store(out) as store:
@@ -104,13 +100,26 @@ def run(
                 _clear(config, out)
                 strategy = serve(config, prepared, grid, out, _logged(progress))
             with told_what_was_spent(lambda: strategy.ledger, out):
-                kept = {"full_page": full_page, "baseline": baseline}
-                metrics = finish(config, prepared, strategy, out, started, progress=progress, **kept)
+                metrics = finish(
+                    config, prepared, strategy, out, started, full_page=full_page, baseline=baseline, progress=progress
+                )
             log.info("finished: epsilon %.6g at delta %g", strategy.ledger.epsilon(), strategy.ledger.budget.delta)
             return metrics
     finally:
         if not any(out.iterdir()):
             out.rmdir()
+
+
+def _make(out: Path) -> None:
+    """Makes a run directory, unless it exists.
+
+    Raises ConfigError if it cannot be made.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = "it is a file" if out.is_file() else error.strerror
+        raise ConfigError(f"the run directory {out} cannot be made: {why}; name another with --out") from None
 
 
 def _resumed(config: RunConfig, out: Path) -> Submitted:

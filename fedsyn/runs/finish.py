@@ -88,10 +88,7 @@ def finish(
         assert synthetic is not None
         data = evaluation_input(prepared, strategy, model, synthetic)
         with said_if_it_fails("a metric", progress):
-            metrics = evaluate(config.evaluation.metrics, data)
-            if baseline:
-                apart = evaluate(config.evaluation.metrics, independent(data, randomness_of(config)))
-                metrics |= {f"{INDEPENDENT}{name}": value for name, value in apart.items()}
+            metrics = judged(config, data, baseline)
     metrics |= costs(strategy, prepared.clients, started)
     # Strict JSON knows no infinity (the likelihood of a row that the model rules out): null says "not finite".
     write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
@@ -141,6 +138,15 @@ def evaluation_input(
         partition=[range(a, b) for a, b in pairwise(map(int, table.offsets))],
         test_numbers=np.load(prepared.folder / "test_numbers.npy", allow_pickle=False),
     )
+
+
+def judged(config: RunConfig, data: EvaluationInput, baseline: bool) -> dict[str, float]:
+    """Returns the run's metrics, with `baseline` those of independent columns, too."""
+    metrics = evaluate(config.evaluation.metrics, data)
+    if baseline:
+        apart = evaluate(config.evaluation.metrics, independent(data, randomness_of(config)))
+        metrics |= {f"{INDEPENDENT}{name}": value for name, value in apart.items()}
+    return metrics
 
 
 def independent(data: EvaluationInput, randomness: Randomness) -> EvaluationInput:

@@ -202,7 +202,7 @@ class Results:
 
     @property
     def caption(self) -> str:
-        """What the tables show, in the words of the sweep."""
+        """Caption of the tables, in the words of the sweep."""
         return str(self.document.get("caption", ""))
 
     def label(self, name: str) -> str:
@@ -211,7 +211,10 @@ class Results:
         return str(labels.get(name, name)) if isinstance(labels, dict) else name
 
     def named(self, key: str) -> str:
-        """Returns the name of an axis for people: the sweep's own, or a short one."""
+        """Returns the name of an axis for people.
+
+        It is the sweep's own, or a short one.
+        """
         label = self.label(key)
         return self.names[key] if label == key else label
 

@@ -255,7 +255,7 @@ def _require_labels(labels: Mapping[str, str], cells: Sequence[Cell], file: Path
     for key in labels:
         if key not in known:
             raise ConfigError(
-                f"{file}: labels: '{key}' is no key, metric or value of the sweep{nearest(key, sorted(known))}"
+                f"{file}: labels: the sweep has no key, metric or value '{key}'{nearest(key, sorted(known))}"
             )
 
 

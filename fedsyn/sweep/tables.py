@@ -56,9 +56,10 @@ def summary_table(results: Results) -> SummaryTable:
 
 
 def grid_tables(results: Results) -> list[Table]:
-    """Returns one table a metric: the compared axis down, the main axis across.
+    """Returns tables of one metric each.
 
-    There is one for each setting of all other axes, and none where only one axis varies.
+    The compared axis goes down, the main axis across. There is one for each setting of all other axes, and none where
+    only one axis varies.
     """
     main, compared = results.main, results.compared
     if main is None or compared is None or main == compared:
@@ -78,7 +79,7 @@ def grid_tables(results: Results) -> list[Table]:
 
 
 def _grid(results: Results, metric: str, places: Mapping[tuple[str, str], int], at: Sequence[str]) -> Table:
-    """Returns the table of one metric in one setting of the other axes.
+    """Returns the table of a metric in one setting.
 
     Args:
         results: of the sweep.
@@ -114,9 +115,9 @@ def _seeds(summary: Summary) -> str:
 
 
 def _baseline(column: Sequence[Summary], metric: str) -> str:
-    """Returns the baseline of the runs in a column, one value a seed.
+    """Returns the baseline of the runs in a column.
 
-    Runs of one seed have the same rows, so the same value, unless another axis gives them others.
+    Each seed has one value: runs of one seed have the same rows, unless another axis gives them others.
     """
     of_seed = {seed: value for one in column for seed, value in one.by_seed(f"{INDEPENDENT}{metric}").items()}
     values = np.array([*of_seed.values()])
@@ -129,7 +130,7 @@ def _baseline(column: Sequence[Summary], metric: str) -> str:
 
 
 def best(results: Results, metric: str) -> set[int]:
-    """Returns the positions of the summaries with the best means, and of their ties.
+    """Returns positions of the best summaries and their ties.
 
     Each is the best of the summaries that differ from it in the compared axis alone, or a paired test over the seeds
     does not tell it from the best. Where the test tells nothing apart, as with one seed, there is no best.
@@ -153,9 +154,9 @@ def _best_of(summaries: Sequence[Summary], group: Sequence[int], metric: str, si
 
 
 def differ(one: Mapping[int | None, float], other: Mapping[int | None, float]) -> bool:
-    """Returns whether a paired t test over the common seeds tells two results apart.
+    """Returns whether a paired t test tells two results apart.
 
-    It needs two seeds at least, and says nothing of fewer.
+    It pairs values of the same seed. It needs two seeds at least, and says nothing of fewer.
     """
     common = [seed for seed in one if seed in other]
     differences = np.array([one[seed] - other[seed] for seed in common])

@@ -44,7 +44,9 @@ def package_files(name: str) -> dict[str, str]:
         ConfigError: no package can have this name, there is one, or a file or folder of it is in the way.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
-        raise ConfigError(f"a mechanism's name is that of a Python package, like my_mechanism; '{name}' is none")
+        raise ConfigError(
+            f"a mechanism's name is that of a Python package, like my_mechanism, which '{name}' cannot be"
+        )
     if Path(name).exists():
         raise ConfigError(f"{name} is there already; choose another name, or another folder to be in")
     if importlib.util.find_spec(name) is not None:

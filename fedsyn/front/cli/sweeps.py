@@ -61,9 +61,10 @@ def sweep(
 
 
 def _show(results: Results) -> None:
-    """Prints the tables of a sweep, one a metric where several axes vary.
+    """Prints the tables of a sweep.
 
-    On a terminal too narrow for the one of all metrics, one a metric is printed, with all settings in one column.
+    There is one a metric where several axes vary. Otherwise one has all metrics, unless the terminal is too narrow: then
+    one a metric is printed, with all settings in one column.
     """
     from fedsyn.sweep.tables import grid_tables, summary_table
 

@@ -98,7 +98,7 @@ class ConformanceReport:
         Each comes with the checks and tables that it was seen in.
         """
         total = len({check for found in self.failed.values() for check in found.seen})
-        reasons = sorted(self.failed.values(), key=lambda found: not found.is_error)
+        reasons = sorted(self.failed.values(), key=lambda finding: not finding.is_error)
         lines = [
             f"mechanism '{self.mechanism}' fails {total} conformance check(s) for {counted(len(reasons), 'reason')}"
         ]
@@ -106,7 +106,7 @@ class ConformanceReport:
             lines += found.lines(number)
         return "\n".join(lines)
 
-    def found(self, error: Exception) -> Seen:
+    def place_of(self, error: Exception) -> Seen:
         """Returns where a failed check is entered.
 
         Checks that fail by one exception are one finding, whatever they say of it.
@@ -148,7 +148,7 @@ def check_mechanism(name: str, *, tables: Tables = None, options: Mapping[str, A
         except Skipped as reason:
             seen = report.skipped.setdefault(str(reason), {})
         except Exception as error:  # also what a mechanism throws by mistake is a finding
-            seen = report.found(error)
+            seen = report.place_of(error)
         else:
             seen = report.passed
         seen.setdefault(check.title, []).append(table)

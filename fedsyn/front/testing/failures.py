@@ -51,7 +51,10 @@ def described(error: BaseException) -> str:
 
 
 def raised_by(error: BaseException) -> str:
-    """Names an error's kind and place, equal for all that one line raises."""
+    """Names an error's kind and place.
+
+    They are equal for all that one line raises.
+    """
     return f"{type(error).__name__}{_place(error) or error}"
 
 

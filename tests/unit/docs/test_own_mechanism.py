@@ -55,7 +55,7 @@ def test_a_new_mechanism_has_its_own_name_everywhere(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("2fast", "is none"), ("class", "is none"), ("My", "is none"), ("numpy", "installed"), ("there", "already")],
+    [("2fast", "cannot be"), ("class", "cannot be"), ("My", "cannot be"), ("numpy", "installed"), ("there", "already")],
 )
 def test_a_name_that_no_package_can_have_is_refused(
     name: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

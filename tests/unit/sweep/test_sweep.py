@@ -409,7 +409,7 @@ def test_one_axis_stands_in_one_table(tmp_path: Path) -> None:
 
 
 def test_a_label_for_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"labels: 'augflam' is no key, metric or value.*augflaim"):
+    with pytest.raises(ConfigError, match=r"labels: the sweep has no key, metric or value 'augflam'.*augflaim"):
         load_sweep(write(tmp_path, grid={"mechanism.name": ["augflaim", "aim"]}, labels={"augflam": "x"}))
 
 
