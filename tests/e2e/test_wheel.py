@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fedsyn.front.cli.new import package_files
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -73,3 +75,15 @@ def test_it_runs_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "may be released" in done.stdout
     assert {"synthetic.csv", "report.html", "ledger.json"} <= {path.name for path in (here / "out").iterdir()}
+
+
+@pytest.mark.thorough
+def test_it_writes_a_mechanism_to_start_from(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
+    command = [sys.executable, "-m", "fedsyn.front.cli", "new", "of_mine"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    made = tmp_path / "of_mine"
+    files = {path.relative_to(made).as_posix(): path.read_text() for path in made.rglob("*") if path.is_file()}
+    assert files == package_files("of_mine")

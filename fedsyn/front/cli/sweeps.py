@@ -63,7 +63,7 @@ def sweep(
 def _show(results: Results) -> None:
     """Prints the tables of a sweep.
 
-    There is one a metric where several axes vary. Otherwise one has all metrics, unless the terminal is too narrow: then
+    There is one a metric where several axes vary. Otherwise one has all metrics, unless a terminal is too narrow: then
     one a metric is printed, with all settings in one column.
     """
     from fedsyn.sweep.tables import grid_tables, summary_table
