@@ -51,6 +51,9 @@ BESIDE = {"workload_error": "table_error"}
 #: Mechanisms that two cores cannot run 24 times, and why.
 LEFT_OUT = {"fed_dp_ctgan": "it trains networks for 500 rounds"}
 
+#: Mechanisms that are run at one budget, and why.
+AT_ONE = {"each_alone": "a run of it is twenty of `sketch_aim`"}
+
 TRUST = {
     ("plain", "server"): "the server, with every row's counts",
     ("plain", "local"): "nobody: each holder adds its own noise",
@@ -74,7 +77,7 @@ def settings_of(name: str) -> tuple[str, ...]:
 
 def cells(name: str, seeds: Iterable[int]) -> Iterator[Cell]:
     for seed in seeds:
-        for epsilon in EPSILONS:
+        for epsilon in [PEER_EPSILON] if name in AT_ONE else EPSILONS:
             for table in TABLES:
                 yield Cell(table, len(rows_of(table).train), epsilon, seed, name, settings_of(name), CLIENTS)
 
@@ -186,7 +189,7 @@ def page(options: argparse.Namespace) -> str:
         for epsilon in EPSILONS:
             here = {name: [f for f in facts if f["epsilon"] == epsilon] for name, facts in found.items()}
             lines = [f"## {title}, ε = {epsilon:g}\n", f"| | {' | '.join(TABLES)} |", "|---" * (len(TABLES) + 1) + "|"]
-            lines += [row(name, facts, metric, digits) for name, facts in here.items()]
+            lines += [row(name, facts, metric, digits) for name, facts in here.items() if facts]
             if epsilon == PEER_EPSILON:
                 lines += [row(peer, facts, metric, digits) for peer, facts in those_that_ran(peers)]
             parts.append("\n".join(lines) + "\n")
@@ -195,7 +198,9 @@ def page(options: argparse.Namespace) -> str:
 
 def left_out() -> str:
     """What the page does not have."""
-    return "\n".join(f"`{name}` is left out: {why}." for name, why in LEFT_OUT.items() if name in mechanisms())
+    parts = {name: f"`{name}` is left out: {why}." for name, why in LEFT_OUT.items()}
+    parts |= {name: f"`{name}` was run at ε = {PEER_EPSILON:g} alone: {why}." for name, why in AT_ONE.items()}
+    return "\n".join(sentence for name, sentence in parts.items() if name in mechanisms())
 
 
 def compared() -> list[str]:
