@@ -39,7 +39,7 @@ class Step:
         beside: rho of what a client releases by itself to answer one request.
         least: the least rho of an array; None: `rho` itself, so that the noise is fixed.
         paid: the most requests that one row pays for; infinite: only the budget limits them.
-        times: the most requests of a run, over all cohorts.
+        times: the most requests of a run, over all cohorts; to each client, where every one is asked alone.
         where: parameters by which a request belongs to this step, where two steps have the same record.
         says: when it is asked for, if not always; the record says what it costs (`Request.costs`).
     """

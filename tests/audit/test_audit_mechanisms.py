@@ -47,6 +47,7 @@ AUDITS = {
         Case("fed_dp_ctgan", "local", {**ROUNDS, "rate": 1.0, "clip": 0.01, "hidden": 8, "components": 10}),
         Case("distributed_aim", "distributed", ROUNDS),
         Case("sketch_aim", "local", ROUNDS),
+        Case("each_alone", "local", ROUNDS),
         Case("mst", "server", shows=2 / 3),  # the other third is for choices
         Case("fed_mst", "local"),
         Case("privsyn", "server", shape=WIDE),
