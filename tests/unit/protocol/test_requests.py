@@ -366,7 +366,7 @@ def test_a_request_costs_what_both_halves_charge(name: str, request_: str) -> No
 
 def test_a_method_that_hides_another_answer_is_refused() -> None:
     class Another(AskRequest):
-        name = "another"
+        name, leaves, costs = "another", "nothing", "nothing"
 
         def releases(self, contract: Any) -> tuple[()]:
             return ()
