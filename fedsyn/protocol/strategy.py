@@ -429,7 +429,7 @@ class MechanismStrategy(Driver):
         if not was_asked:
             return "the mechanism asked no client for anything: there is nothing to estimate a model from"
         reasons = [str(reason) for record in self.records for reason in record.dropped.values()]
-        reasons += [note for record in self.records for note in record.notes]
+        reasons = reasons or [note for record in self.records for note in record.notes]
         if not reasons:
             return "every client answered what it was asked, and the mechanism left no model"
         return f"no round got enough replies: there is nothing to estimate a model from (for instance: {reasons[-1]})"
