@@ -131,16 +131,24 @@ def accept(run: Run, commit: str | None) -> None:
     written(run, changes)
 
 
-def rows_of(text: str) -> dict[str, list[str]]:
-    """Label -> the numbers behind it, of each line that could be a table's."""
-    found: dict[str, list[str]] = {}
+def rows_of(text: str) -> list[tuple[str, list[str]]]:
+    """Label and the numbers behind it, of each line that could be a table's."""
+    found = []
     for line in text.splitlines():
         bar = "|" if "|" in line else "  "
         label, _, rest = line.strip().strip("|").partition(bar)
         numbers = re.findall(r"(?<![\w.])-?[\d,]*\d(?:\.\d+)?(?: \(\d[\d.]*\))?", rest)
         name = " ".join(_LABEL.sub(" ", label).split())
         if numbers and name:
-            found.setdefault(name, numbers)
+            found.append((name, numbers))
+    return found
+
+
+def by_label(text: str) -> dict[str, list[list[str]]]:
+    """Label -> the numbers of each of its lines, in their order."""
+    found: dict[str, list[list[str]]] = {}
+    for label, numbers in rows_of(text):
+        found.setdefault(label, []).append(numbers)
     return found
 
 
@@ -153,16 +161,24 @@ def tolerance(run: Run, cell: str) -> float:
 
 
 def moved(run: Run, printed: str) -> list[str]:
-    """Cells of the entry's tables that what was printed does not bear out; what cannot be found is one, too."""
-    found, lines = rows_of(printed), list[str]()
+    """Cells of the entry's tables that what was printed does not bear out; what cannot be found is one, too.
+
+    A label's first row is compared with its first printed line, the second with the second: within the printed table
+    that begins as the page's does, or where none does, within all that was printed.
+    """
+    lines = list[str]()
     for figure in run.figures:
         page = Page.read(figure.page)
         span = figure.span(page)
         if figure.phrase is not None or span is None:
             lines.append(f"    read by eye: {figure.where}")
             continue
-        for label, cells in rows_of(page.text[slice(*span)]).items():
-            new = found.get(label, [])
+        like = Page("printed", printed)
+        where = like.table(figure.table) if figure.table else None
+        left = by_label(like.text[slice(*where)] if where else like.text)
+        for label, cells in rows_of(page.text[slice(*span)]):
+            candidates = left.get(label, [])
+            new = candidates.pop(0) if candidates else []
             if len(new) < len(cells):
                 lines.append(f"    {label}: not found in what was printed")
                 continue

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from claims.__main__ import rows_of
+from claims.__main__ import by_label
 from claims.register import Page, Run, load
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,17 +40,17 @@ def test_a_benchmark_runs_in_miniature_and_its_page_reads_it(name: str) -> None:
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    printed = rows_of(done.stdout)
+    printed = by_label(done.stdout)
     assert printed, "no line holds a figure"
     for table, rows in tables_of(name):
         # A row of the page has its like among what was printed: of the same name, with as many numbers.
-        like = [label for label, cells in rows.items() if len(printed.get(label, [])) >= len(cells)]
+        like = [label for label, cells in rows.items() if any(len(line) >= len(cells[0]) for line in printed.get(label, []))]
         assert like, f"{table}: none of {list(rows)} among {list(printed)}"
 
 
-def tables_of(name: str) -> list[tuple[str, dict[str, list[str]]]]:
+def tables_of(name: str) -> list[tuple[str, dict[str, list[list[str]]]]]:
     """Tables of the pages that a benchmark prints, with their rows."""
     runs: list[Run] = [run for run in load() if f"benchmarks/{name}.py" in run.command]
     tables = [(figure, Page.read(figure.page)) for run in runs for figure in run.figures if figure.table]
     spans = [(figure.table or "", page, figure.span(page)) for figure, page in tables]
-    return [(table, rows_of(page.text[slice(*span)])) for table, page, span in spans if span is not None]
+    return [(table, by_label(page.text[slice(*span)])) for table, page, span in spans if span is not None]

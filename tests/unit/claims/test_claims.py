@@ -84,6 +84,20 @@ def test_a_measurement_is_compared_within_its_tolerance() -> None:
     printed = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
     assert moved(run, printed) == []
     assert len(moved(run, printed.replace("| adult_flaim | 0.3 | 0.436", "| adult_flaim | 0.3 | 0.536"))) == 1
+    second = moved(run, printed.replace("| adult_flaim | 1 | 0.424", "| adult_flaim | 1 | 0.524"))
+    assert second == ["    adult_flaim: 0.424 (0.001) -> 0.524 (0.001)"]
+
+
+def test_a_row_of_a_repeated_label_is_missed_where_only_the_others_were_printed() -> None:
+    run = next(run for run in RUNS if run.name == "bench_mst")
+    page = Page.read("benchmarks/README.md")
+    span = run.figures[0].span(page)
+    assert span is not None
+    printed = page.text[slice(*span)].splitlines()
+    shorter = [line for line in printed if not line.startswith("| insurance | 1 |")]
+    assert moved(run, "\n".join(shorter)) == ["    insurance: not found in what was printed"]
+    spaced = [line.strip("| ").replace(" | ", "   ") for line in printed]  # as a benchmark without bars prints
+    assert moved(run, "\n".join(spaced)) == []
 
 
 @pytest.mark.thorough
