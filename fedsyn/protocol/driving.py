@@ -8,6 +8,7 @@ anything is, and the mechanism (`fedsyn.protocol.strategy`). They share clients,
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -137,7 +138,7 @@ class Driver(OwnLoop):
         """
         if not self.contract.store:
             return None
-        facts = (self.contract, self.ledger, self.randomness, self.party_ledger, self.clients, self.drop)
+        facts = (self.contract, self.ledger, self.randomness, self.party_ledger, self.clients, self.drop, self.most_of)
         return make_store(self.config).serve(ServedRun(*facts))
 
     @cached_property
@@ -206,9 +207,21 @@ class Driver(OwnLoop):
         if privacy.client_sizes == "public":
             return max(1.0, self.rows(cohort))
         capped = float(unit.rows * len(self.clients)) if unit.caps else joining.LARGEST_SUM
-        sigma = next((r.sigma for r in self.ledger.releases if r.name == Sizes.name), None)
+        sigma = self._sizes_sigma
         released = joining.most_of_released(self.clients.values(), sigma) if sigma else joining.LARGEST_SUM
         return max(1.0, min(capped, released))
+
+    def most_of(self, partition: int) -> float:
+        """Returns a public bound on the rows of one client, at least 1."""
+        sigma = self._sizes_sigma
+        if self.config.privacy.client_sizes == "public" or not sigma:
+            return self.most_rows([partition])
+        return min(self.most_rows([partition]), self.clients[partition].reckoned + joining.FAR * sigma)
+
+    @property
+    def _sizes_sigma(self) -> float | None:
+        """Noise of the row counts that clients have released, if they have."""
+        return next((r.sigma for r in self.ledger.releases if r.name == Sizes.name), None)
 
     def require_feasible(self) -> None:
         """Raises ConfigError unless all that is planned fits.
@@ -286,7 +299,8 @@ class Driver(OwnLoop):
     def drive(self, steps: Steps, grid: Grid, timeout: float) -> Any:
         """Answers every request of a protocol; returns its result.
 
-        A sum that no rows can give is raised in the protocol, as RunError: before more is spent on what it says.
+        A sum, or a store's marginals, that no rows can give are raised in the protocol, as RunError: before more is
+        spent on what they say.
         """
         go_on: Callable[[], Yielded] = partial(steps.send, None)
         while True:
@@ -295,20 +309,29 @@ class Driver(OwnLoop):
             except StopIteration as end:
                 return end.value
             answer = self.answer(request, grid, timeout)
-            wrong = self.impossible(request, answer) if isinstance(request, Sum) else None
+            wrong = self.impossible(request, answer) if isinstance(request, Sum | Open) else None
             go_on = partial(steps.throw, RunError(wrong, can_go_on=False)) if wrong else partial(steps.send, answer)
 
-    def impossible(self, request: Sum, sums: Summed) -> str | None:
-        """Returns a sentence if no rows of its contributors give a sum."""
-        rows = self.most_rows(sums.contributors)
-        most = rows * request.request.layout(self.contract, request.arrays).magnitude
-        for values, sigma in zip(sums.arrays, sums.sigmas, strict=True):
-            largest = float(np.abs(values).max(initial=0.0))
-            if not largest <= most + joining.FAR * sigma:
+    def impossible(self, request: Sum | Open, sums: Summed) -> str | None:
+        """Returns a sentence if no rows of its contributors give a sum or a store's marginals.
+
+        A row is in one cell of each marginal: one of n cells adds up to the rows, with noise of sigma sqrt(n).
+        """
+        rows, name = self.most_rows(sums.contributors), request.request.name
+        noisy = list(zip(sums.arrays, sums.sigmas, strict=True))
+        found = [(np.abs(values).max(initial=0.0), sigma) for values, sigma in noisy]
+        if isinstance(request, Open):
+            most, place, holds = rows, "store", f"the store's '{name}' holds counts of"
+            found += [(values.sum(), sigma * math.sqrt(values.size)) for values, sigma in noisy]
+        else:
+            most = rows * request.request.layout(self.contract, request.arrays).magnitude
+            place, holds = "sum", f"the clients' sum '{name}' holds a value of"
+        for value, noise in found:
+            if not abs(value) <= most + joining.FAR * noise:
                 return (
-                    f"the clients' sum '{request.request.name}' holds a value of {largest:.3g}, and their rows, "
-                    f"{rows:,.0f} at most, give none beyond {most:.3g}: a client sent what no table holds, and the sum "
-                    "does not say which; nothing more was asked of anybody"
+                    f"{holds} {abs(value):.3g}, and their rows, {rows:,.0f} at most, give none beyond {most:.3g}: a "
+                    f"client sent what no table holds, and the {place} does not say which; nothing more was asked of "
+                    "anybody"
                 )
         return None
 

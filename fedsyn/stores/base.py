@@ -106,6 +106,7 @@ class ServedRun:
         party_ledger: makes the ledger of a simulated party, by its index.
         clients: who has joined, by partition id, with their row counts.
         drop: records that a client's deal was refused, and why.
+        most_of: bound on a client's rows by what is public of them, or was released.
     """
 
     contract: Any
@@ -114,6 +115,7 @@ class ServedRun:
     party_ledger: Callable[[int], Ledger]
     clients: Mapping[int, Any]
     drop: Callable[[int, str], None]
+    most_of: Callable[[int], float]
 
     @property
     def config(self) -> RunConfig:

@@ -95,17 +95,19 @@ class PlainServer(StoreServer):
         for partition, reply in sorted(replies.items()):
             try:
                 cells, values = decode_sparse(reply.arrays, len(self.total))
-                self._check_rows(cells, values, self.run.rows(partition))
+                self._check_rows(cells, values, self.run.rows(partition), self.run.most_of(partition))
             except ProtocolError as error:
                 self.run.drop(partition, str(error))
             else:
                 self.total[cells] += values
                 self.dealt.append(partition)
 
-    def _check_rows(self, cells: npt.NDArray[np.int64], values: npt.NDArray[np.int64], rows: int | None) -> None:
+    def _check_rows(
+        self, cells: npt.NDArray[np.int64], values: npt.NDArray[np.int64], rows: int | None, most: float
+    ) -> None:
         """Refuses counts that are not of a table.
 
-        Every marginal has the same number of rows, the published one where there is one.
+        Every marginal has the same number of rows: the published one, or one that the released one can stand for.
 
         The squared score's sensitivity rests on it. ProtocolError; the server sees these counts anyway.
         """
@@ -114,6 +116,8 @@ class PlainServer(StoreServer):
         sums = np.bincount(which, weights=values, minlength=len(starts))
         if (sums != sums[0]).any() or (rows is not None and sums[0] != rows):
             raise ProtocolError("the marginals that it dealt are not those of one table of its size")
+        if sums[0] > most:
+            raise ProtocolError("the counts that it dealt are those of more rows than it released")
         if float(sums[0]) + float(self.total.max(initial=0)) >= _MOST_ROWS:
             raise ProtocolError("the counts that it dealt are those of more rows than a store takes")
 

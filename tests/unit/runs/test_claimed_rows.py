@@ -17,6 +17,7 @@ import pytest
 from flwr.app import Message
 
 from fedsyn import yamlio
+from fedsyn.aggregation.base import Contribution
 from fedsyn.errors import RunError
 from fedsyn.flower import ArrayRecord
 from fedsyn.flower.messages import read_reply
@@ -27,13 +28,14 @@ from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import EmpiricalModel, Model, other_models
 from fedsyn.loading import load_config
 from fedsyn.protocol.driving import Driver
+from fedsyn.protocol.stored import OpenOneWay
 from fedsyn.randomness import Randomness
 from fedsyn.runs import federated_evaluation, finish, synthesis
 from fedsyn.runs.engines import run
 from fedsyn.runs.federated_evaluation import with_rows
 from fedsyn.runs.synthesis import MOST_UNASKED, decoding, expected_rows, rows_with_room, write_synthetic
 from fedsyn.wire.envelope import ANSWER, from_json, to_json
-from fedsyn.wire.requests import Sum, Summed
+from fedsyn.wire.requests import Open, Sum, Summed
 
 RUN = """\
 mechanism: {name: sketch_aim}
@@ -114,6 +116,64 @@ def test_a_holder_with_which_no_run_could_reckon_is_left_out_before_more_is_spen
     assert outcome.strategy.model is not None and outcome.strategy.model.total < 1e4
     (sentence,) = {why.sentence for record in outcome.strategy.records for why in record.dropped.values()}
     assert sentence == f"it claims about {rows:,.0f} rows, and this run cannot compute with that number"
+
+
+def dealt_times(factor: int) -> Fault:
+    """Multiplies the counts that a client deals into a store of the server's."""
+
+    def fault(reply: Message, earlier: int) -> Message:
+        arrays, _ = read_reply(reply)
+        if len(arrays) == 2:
+            reply.content["arrays"] = ArrayRecord([arrays[0], arrays[1].astype(np.int64) * factor])
+        return reply
+
+    return fault
+
+
+def test_a_deal_of_more_rows_than_were_released_costs_its_holder_alone() -> None:
+    federation = federation_of(awkward_table("missing_values"), False)
+    config = config_of("distaim", 4, privacy={"client_sizes": "private"}, aggregation={"noise": "distributed"})
+    assert finished(execute(config, federation)).dropped == set()
+    outcome = finished(execute(config, federation, faults={0: dealt_times(10**6)}))
+    assert outcome.dropped == {0}
+    first = next(record for record in outcome.strategy.records if record.dropped)
+    assert first.dropped[0].sentence == "the counts that it dealt are those of more rows than it released"
+    assert outcome.strategy.model is not None and outcome.strategy.model.total < 1e4
+
+
+@pytest.mark.parametrize(("protocol", "factor"), [("mpc", 1000), ("mpc", -1000), ("fhe", 1000)])
+def test_marginals_of_a_store_that_no_rows_give_end_the_run_before_more_is_spent(
+    protocol: str, factor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody sees what is dealt into these stores; their first opening shows it."""
+    federation = federation_of(awkward_table("missing_values"), False)
+    store = {"protocol": protocol, "noise": "distributed"}
+    name = "fhaim" if protocol == "fhe" else "distaim"
+    config = config_of(name, 4, privacy={"client_sizes": "public"}, aggregation=store)
+    assert finished(execute(config, federation)).error is None
+    real = Contribution.dense
+    monkeypatch.setattr(Contribution, "dense", lambda contribution: factor * real(contribution))
+    outcome = execute(config, federation)
+    assert isinstance(outcome.error, RunError) and not outcome.error.can_go_on
+    assert re.match(r"the store's 'one-way' holds counts of \d", str(outcome.error))
+    assert "a client sent what no table holds, and the store does not say which" in str(outcome.error)
+    assert {release.name for release in outcome.strategy.ledger.releases} == {"one-way"}
+
+
+def test_a_marginal_of_a_store_adds_up_to_its_rows() -> None:
+    config = config_of("distaim", 4, privacy={"client_sizes": "public"})
+    strategy = finished(execute(config, federation_of(awkward_table("missing_values"), False))).strategy
+    rows, sigma = strategy.most_rows(strategy.everyone()), 1e-3
+    opening = Open(OpenOneWay(sigma=sigma))
+
+    def said(*counts: float) -> str | None:
+        return strategy.impossible(opening, Summed([np.array(counts)], (sigma,), strategy.everyone()))
+
+    assert said(rows / 2, rows / 2 + 0.01) is None
+    assert said(rows + 1e-3, -1e-3) is None and said(2 * rows, -rows) is not None
+    assert str(said(rows / 2, rows / 2 + 0.03)).startswith(
+        "the store's 'one-way' holds counts of"
+    )  # within each cell's bound
 
 
 @pytest.mark.parametrize("name", ["fed_privsyn", "ada_fed_privsyn"])
@@ -206,7 +266,7 @@ def test_holders_that_lie_about_a_table_lose_their_answer_and_not_the_table(tmp_
     config = load_config(tmp_path / "run.yaml", ["evaluation.federated=true"])
     real = Driver.impossible
 
-    def lied(self: Driver, request: Sum, sums: Summed) -> str | None:
+    def lied(self: Driver, request: Sum | Open, sums: Summed) -> str | None:
         if request.request.name == "evaluate":
             sums.arrays[0][...] = 1e12
         return real(self, request, sums)

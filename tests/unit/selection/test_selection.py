@@ -237,6 +237,7 @@ def test_choices_follow_the_exponential_mechanism():
         lambda party: Ledger(PrivacyBudget(1.0, 1e-5)),
         {},
         lambda k, why: None,
+        lambda k: 1e9,
     )
     server = PlainServer(run, make_store(config), shares=False)
     server.total += np.concatenate([c.ravel() for c in count(codes, domain, layout.cliques)])

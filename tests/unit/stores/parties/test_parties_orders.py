@@ -156,7 +156,7 @@ def test_a_plain_store_chooses_by_the_norm_of_the_runs_score_alone(score: str, n
         ledgers.append(Ledger(PrivacyBudget(1.0, 1e-5), noise_by="server"))
         return ledgers[-1]
 
-    served = ServedRun(contract, ledger(), Randomness(5), ledger, {}, lambda k, why: None)
+    served = ServedRun(contract, ledger(), Randomness(5), ledger, {}, lambda k, why: None, lambda k: 1e9)
     store = PlainServer(served, make_store(config), shares)
     store.total += bench.vector(bench.rows)
     asked = Choose(SelectClique(epsilon=0.01), bench.terms(norm=norm))
