@@ -5,8 +5,7 @@ workload, once where all columns share one factor (correlation 0.5) and once whe
 that of the logarithm: 1 is linear, 2 quadratic. The named alternative is the law: `--check` fails where a slope of CPU
 time or of memory is larger than its bound by more than the tolerance, never because of a time or a size.
 
-Memory is the process' peak beyond what it has before the run. A shell starts the process: on Linux a peak begins with
-that of the program that forked it, and this one holds the largest table that it has written.
+Memory is the process' peak beyond what it has before the run.
 
     python benchmarks/bench_growth.py                          # all axes
     python benchmarks/bench_growth.py --axes clients,rounds --mechanism distributed_aim
@@ -30,9 +29,9 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ndtr
 
+from benchmarks.inference_suite.cells import LAUNCHER
 from fedsyn import yamlio
 
-LAUNCHER = ("sh", "-c", '"$@"; exit $?', "sh")  # not `exec`: the shell forks, and has two megabytes
 CHILD = """
 import json, resource, sys, tempfile, time
 from fedsyn.loading import parse_config
@@ -117,11 +116,16 @@ def config_of(mechanism: str, protocol: str, folder: Path, sizes: dict[str, int]
     }
 
 
-def measured(mechanism: str, protocol: str, sizes: dict[str, int], shared: float) -> tuple[float, float]:
-    """CPU seconds of the run, and the megabytes that it took beyond an idle process."""
+def measured(
+    mechanism: str, protocol: str, sizes: dict[str, int], shared: float, **nodes: object
+) -> tuple[float, float]:
+    """CPU seconds of the run, and the megabytes that it took beyond an idle process.
+
+    `nodes` are further ones of its configuration.
+    """
     with tempfile.TemporaryDirectory() as folder:
         write_table(Path(folder), sizes, shared)
-        return run(config_of(mechanism, protocol, Path(folder), sizes))
+        return run(config_of(mechanism, protocol, Path(folder), sizes) | nodes)
 
 
 def run(config: dict[str, object]) -> tuple[float, float]:

@@ -36,6 +36,7 @@ import pyarrow as pa
 import pyarrow.compute  # before the clock starts
 import pyarrow.parquet as pq
 
+from benchmarks.inference_suite.cells import LAUNCHER
 from fedsyn.inference import Model
 from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
@@ -199,7 +200,7 @@ def peak_mb() -> float:
 
 
 def measure(name: str, folder: Path, rows: int, kind: str) -> dict[str, float]:
-    command = [sys.executable, __file__, "--child", name, "--folder", str(folder), "--rows", str(rows / 1e6)]
+    command = [*LAUNCHER, sys.executable, __file__, "--child", name, "--folder", str(folder), "--rows", str(rows / 1e6)]
     environment = {**os.environ, "TMPDIR": str(folder)}
     done = subprocess.run([*command, "--format", kind], capture_output=True, text=True, env=environment)
     if done.returncode:

@@ -1,11 +1,12 @@
 """Ordinary tables, first steps and what is drafted: each goal of speed beside what it takes, whole processes.
 
-    python benchmarks/bench_ordinary.py [--profile]
+    python benchmarks/bench_ordinary.py [--profile] [--rows N] [--repeats 2]
 
 Tables of one factor, half of what varies in every column, in 32 bins each. `fedsyn run` is a process of its own with
 one thread, from reading the CSV file to the page, `fit` alone is in one that has imported what it needs; the named
-alternative is `aim` on the same rows, central, in the same run of this file. A first step is compared with a Python
-that imports NumPy. CPU seconds, the smaller of two; a goal is what users asked for, not a bound that a test holds.
+alternative is `aim` on the same rows, central, in the same run of this file. A first step, `fedsyn demo` among
+them, is compared with a Python that imports NumPy. CPU seconds, the smallest of `--repeats`; a goal is what users
+asked for, not a bound that a test holds.
 
 --profile also prints in which parts a run of 60 columns (`bench_wide.py`) spends its time, by cProfile.
 """
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ TABLES = (
 )
 STEPS = (
     ("`fedsyn --help`", [RUN, "--help"], 0.2),
+    ("`fedsyn demo`", [RUN, "demo", "--out", "out", "--force"], 3.0),
     ("the first `Synthesizer`", ["from fedsyn import Synthesizer\nSynthesizer()"], 0.6),
 )
 #: In whose calls a run's time is counted. None of them calls another one, so the shares add up.
@@ -114,7 +116,7 @@ def run_file(folder: Path, mechanism: str, table: Table | None) -> None:
     (folder / "run.yaml").write_text(yamlio.dumps(document), encoding="utf-8")
 
 
-def printed(arguments: Sequence[str], folder: Path | None = None) -> str:
+def printed(arguments: Sequence[str], folder: Path) -> str:
     """What a Python process with one thread prints."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
@@ -125,24 +127,24 @@ def printed(arguments: Sequence[str], folder: Path | None = None) -> str:
     return done.stdout
 
 
-def seconds(arguments: Sequence[str], folder: Path | None = None) -> float:
-    """CPU seconds of a Python process and its children, the smaller of two."""
+def seconds(arguments: Sequence[str], folder: Path, repeats: int) -> float:
+    """CPU seconds of a Python process and its children, the smallest of some."""
     found = []
-    for _ in range(2):
+    for _ in range(repeats):
         before = cpu_seconds()
         printed(arguments, folder)
         found.append(cpu_seconds() - before)
     return min(found)
 
 
-def ordinary(table: Table) -> tuple[float, float]:
+def ordinary(table: Table, repeats: int) -> tuple[float, float]:
     """CPU seconds of the default mechanism and of `aim`."""
     found = []
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), table)
         for mechanism, own in (("sketch_aim", table), ("aim", None)):
             run_file(Path(name), mechanism, own)
-            found.append(seconds([RUN, "run", "run.yaml", "--out", "out", "--force"], Path(name)))
+            found.append(seconds([RUN, "run", "run.yaml", "--out", "out", "--force"], Path(name), repeats))
     return found[0], found[1]
 
 
@@ -154,10 +156,10 @@ def fit_alone(table: Table) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def profile(columns: int = 60) -> None:
+def profile(rows: int, columns: int = 60) -> None:
     """Prints the shares of a run's parts."""
     with tempfile.TemporaryDirectory() as name:
-        bench_wide.write_table(Path(name), columns)
+        bench_wide.write_table(Path(name), columns, rows)
         profiler = cProfile.Profile()
         profiler.enable()
         bench_wide.run_one(Path(name), "sketch_aim", columns)
@@ -179,17 +181,21 @@ def beside_aim(what: str, goal: float, own: float, aim: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", action="store_true", help="also where a wide run spends its time")
+    parser.add_argument("--rows", type=int, default=bench_wide.ROWS, help="at most, of every table")
+    parser.add_argument("--repeats", type=int, default=2)
     arguments = parser.parse_args()
     print("| what | CPU s | goal | the alternative | times that |\n|---|---|---|---|---|", flush=True)
-    numpy = seconds(["import numpy"])
-    for what, command, goal in STEPS:
-        own = seconds(command)
-        print(f"| {what} | {own:.2f} | {goal:g} | `import numpy`: {numpy:.2f} | {own / numpy:.1f} |", flush=True)
-    for table in TABLES:
-        print(beside_aim(table.what, table.goal, *ordinary(table)), flush=True)
-    print(beside_aim(f"{TABLES[0].what}, `fit` alone", TABLES[0].goal, *fit_alone(TABLES[0])))
+    with tempfile.TemporaryDirectory() as folder:
+        numpy = seconds(["import numpy"], Path(folder), arguments.repeats)
+        for what, command, goal in STEPS:
+            own = seconds(command, Path(folder), arguments.repeats)
+            print(f"| {what} | {own:.2f} | {goal:g} | `import numpy`: {numpy:.2f} | {own / numpy:.1f} |", flush=True)
+    tables = [replace(table, rows=min(table.rows, arguments.rows)) for table in TABLES]
+    for table in tables:
+        print(beside_aim(table.what, table.goal, *ordinary(table, arguments.repeats)), flush=True)
+    print(beside_aim(f"{tables[0].what}, `fit` alone", tables[0].goal, *fit_alone(tables[0])))
     if arguments.profile:
-        profile()
+        profile(arguments.rows)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Wide tables: whole runs of 30, 60 and 200 columns (500 with --widest), and which cliques fit beside a tree for each.
 
-    python benchmarks/bench_wide.py [--columns 30 60 200] [--mechanisms aim augflaim ...] [--widest]
+    python benchmarks/bench_wide.py [--columns 30 60 200] [--mechanisms aim augflaim ...] [--widest] [--rows 50000]
 
-The table: 50,000 rows in 20 clients (central mechanisms: one). A column has 2 to 8 values, every twentieth 16 to 32;
+The data: 50,000 rows in 20 clients (central mechanisms: one). A column has 2 to 8 values, every twentieth 16 to 32;
 four in five follow the sum of one or two of the ten columns before them with probability 0.6. All pairs are the
 workload, of 500 columns 20,000 random ones (docs/mechanisms.md, "Wide tables"). Each run is a process of its own with
-one thread: its CPU seconds and peak memory are those of `fedsyn run` from reading the CSV to the report.
+one thread: its CPU seconds and peak memory are those of `fedsyn run` from reading the CSV to the report. The page's
+table is printed last.
 
 The alternative of the same run is the rule that `Capacity.which_fit` replaces: one junction tree per candidate. It is
 asked for one round with as many measured pairs as a run ends with, about every candidate or, of more than 2,000, about
@@ -28,6 +29,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.inference_suite.cells import LAUNCHER
 from fedsyn import yamlio
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Clique, Domain
@@ -57,9 +59,9 @@ def generate(columns: int, rows: int, seed: int = 0) -> tuple[npt.NDArray[np.int
     return codes, [int(size) for size in sizes]
 
 
-def write_table(folder: Path, columns: int) -> Domain:
+def write_table(folder: Path, columns: int, rows: int = ROWS) -> Domain:
     """`table.csv` and `schema.yaml` in a folder."""
-    codes, sizes = generate(columns, ROWS)
+    codes, sizes = generate(columns, rows)
     names = tuple(f"c{j:03d}" for j in range(columns))
     np.savetxt(folder / "table.csv", codes, fmt="%d", delimiter=",", header=",".join(names), comments="")
     kinds = {n: {"kind": "categorical", "categories": list(range(size))} for n, size in zip(names, sizes, strict=True)}
@@ -90,7 +92,7 @@ def run_one(folder: Path, mechanism: str, columns: int) -> None:
 
 def measured(folder: Path, mechanism: str, columns: int) -> tuple[float, float, float]:
     """CPU seconds, peak megabytes and workload error of a run in a process of its own."""
-    command = [sys.executable, __file__, "--child", mechanism, str(folder), "--columns", str(columns)]
+    command = [*LAUNCHER, sys.executable, __file__, "--child", mechanism, str(folder), "--columns", str(columns)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -134,21 +136,25 @@ def main() -> None:
     parser.add_argument("--columns", type=int, nargs="*", default=[30, 60, 200])
     parser.add_argument("--mechanisms", nargs="*", default=list(MECHANISMS), choices=MECHANISMS)
     parser.add_argument("--widest", action="store_true", help="500 columns as well")
+    parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         run_one(Path(arguments.child[1]), arguments.child[0], arguments.columns[0])
         return
+    lines = [f"| columns | {' | '.join(arguments.mechanisms)} |", "|---" * (len(arguments.mechanisms) + 1) + "|"]
     for columns in [*arguments.columns, *([500] if arguments.widest else [])]:
+        cells = [str(columns)]
         with tempfile.TemporaryDirectory() as name:
-            domain = write_table(Path(name), columns)
-            print(f"{columns} columns, {ROWS:,} rows, {CLIENTS} clients")
+            domain = write_table(Path(name), columns, arguments.rows)
+            print(f"{columns} columns, {arguments.rows:,} rows, {CLIENTS} clients")
             compare_rules(domain)
             for mechanism in arguments.mechanisms:
                 cpu, peak, error = measured(Path(name), mechanism, columns)
-                print(
-                    f"  {mechanism:>16}: {cpu:6.1f} CPU s, peak {peak:5.0f} MB, workload error {error:.4f}", flush=True
-                )
+                print(f"  {mechanism:>16}: workload error {error:.4f}", flush=True)
+                cells.append(f"{cpu:.1f} ({peak:,.0f} MB)")
+        lines.append(f"| {' | '.join(cells)} |")
+    print("", "CPU seconds, and the peak of memory:", *lines, sep="\n")
 
 
 if __name__ == "__main__":

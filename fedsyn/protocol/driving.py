@@ -212,7 +212,7 @@ class Driver(OwnLoop):
         return max(1.0, min(capped, released))
 
     def most_of(self, partition: int) -> float:
-        """Returns a public bound on the rows of one client, at least 1."""
+        """Returns a public bound on one client's rows, at least 1."""
         sigma = self._sizes_sigma
         if self.config.privacy.client_sizes == "public" or not sigma:
             return self.most_rows([partition])
@@ -313,7 +313,7 @@ class Driver(OwnLoop):
             go_on = partial(steps.throw, RunError(wrong, can_go_on=False)) if wrong else partial(steps.send, answer)
 
     def impossible(self, request: Sum | Open, sums: Summed) -> str | None:
-        """Returns a sentence if no rows of its contributors give a sum or a store's marginals.
+        """Returns a sentence if no rows give a sum, or a store's marginals.
 
         A row is in one cell of each marginal: one of n cells adds up to the rows, with noise of sigma sqrt(n).
         """

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bench_growth import AXES, BASE, measured
+from fedsyn.settings import CELLS_AT_ONCE
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_growth.py"
 
@@ -33,3 +34,18 @@ def test_a_further_cell_of_the_workload_takes_no_memory(values: int, columns: tu
     less, more = (measured("sketch_aim", "plain", size, 0.5)[1] * 2**20 for size in sizes)
     fewer, further = (min(comb(n, 3), 1_000) * values**3 for n in columns)
     assert more - less < 1.0 * (further - fewer), (less, more)
+
+
+@pytest.mark.parametrize("at_once", [2**20, CELLS_AT_ONCE])
+def test_memory_steps_up_to_what_is_formed_at_once_and_no_further(at_once: int) -> None:
+    """Of 32 values 12 columns have 7.2 million cells in their triples, and 20 columns 32.8 million.
+
+    What is formed at once takes 8 bytes a cell. Codes, sketches and plans of 8 further columns may take a quarter of
+    what all further cells would.
+    """
+    sizes = [{**BASE, "rows": 5_000, "clients": 2, "rounds": 2, "values": 32, "columns": n} for n in (12, 20)]
+    node = {"max_cells_at_once": at_once}
+    less, more = (measured("sketch_aim", "plain", size, 0.5, inference=node)[1] * 2**20 for size in sizes)
+    fewer, further = (min(comb(n, 3), 1_000) * 32**3 for n in (12, 20))
+    step = 8 * (min(further, at_once) - min(fewer, at_once))
+    assert more - less < step + 0.25 * 8 * (further - fewer), (less, more)

@@ -20,14 +20,18 @@ MINIATURES = {
     "bench_fhe": "--steps 0 --clients 5",
     "bench_gum": "--source compas --bins 8 --pairs 3 --iterations 20 --cells 1000",
     "bench_inference": "--measurements 2 --cells 1000 --engines MirrorDescent",
+    "bench_iterations": "--source compas --seeds 1 --clients 2",
     "bench_long": "--rows 0.001",
     "bench_many": "--clients 20 --work one-way",
     "bench_messages": "--only mst",
     "bench_mpc": "--cells 200 --segments 4 --repeats 1 --mpyc-cells 4",
     "bench_mst": "--tables compas --epsilons 1 --seeds 1",
+    "bench_ordinary": "--profile --rows 300 --repeats 1",
+    "bench_peers": "--tables wide4 --rows 300 --triples 2 --rounds 6 --peers 'fedsyn mst' 'opendp MST' 'dpmm MST'",
     "bench_noise": "--draws 100 --settings 2",
     "bench_sampling": "--rows 1000",
     "bench_secure_sum": "--ray 0 --clients 20 --lengths 10 --repeats 2",
+    "bench_wide": "--columns 60 --rows 300 --mechanisms aim augflaim sketch_aim distributed_aim",
 }
 
 
@@ -44,7 +48,9 @@ def test_a_benchmark_runs_in_miniature_and_its_page_reads_it(name: str) -> None:
     assert printed, "no line holds a figure"
     for table, rows in tables_of(name):
         # A row of the page has its like among what was printed: of the same name, with as many numbers.
-        like = [label for label, cells in rows.items() if any(len(line) >= len(cells[0]) for line in printed.get(label, []))]
+        like = [
+            label for label, cells in rows.items() if any(len(line) >= len(cells[0]) for line in printed.get(label, []))
+        ]
         assert like, f"{table}: none of {list(rows)} among {list(printed)}"
 
 
