@@ -1,7 +1,6 @@
-"""Prints docs/comparison.md: every mechanism on eight tables at three budgets, what each needs and costs, and peers.
+"""Prints docs/comparison.md: every mechanism on eight tables at three budgets, and what each needs and costs.
 
     python benchmarks/comparison.py --cache FILE > docs/comparison.md
-    python benchmarks/comparison.py --cache FILE --python opendp=/path/to/python --peers 'opendp MST' ...
 
 Rows, workload and metrics are those of experiments/held_out. What FILE holds is not run again.
 """
@@ -23,16 +22,11 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 import numpy as np  # noqa: E402
 
-from benchmarks.peers import adapter  # noqa: E402
-from benchmarks.peers.peer_cell import PEERS  # noqa: E402
-from experiments.held_out.held_cells import AIM, DELTA, METRICS, WORKLOAD, Cache, Cell, code_hash, fitted, run_cell  # noqa: E402
+from experiments.held_out.held_cells import AIM, Cache, Cell, code_hash, fitted, run_cell  # noqa: E402
 from experiments.held_out.held_tables import rows_of  # noqa: E402
 from fedsyn.errors import FedsynError  # noqa: E402
-from fedsyn.evaluation.inputs import EvaluationInput  # noqa: E402
-from fedsyn.evaluation.real.metrics import evaluate  # noqa: E402
 from fedsyn.flower.grid import InProcessGrid  # noqa: E402
 from fedsyn.registry import contract_class, mechanisms  # noqa: E402
-from fedsyn.table.counting.workload import build_workload  # noqa: E402
 
 #: The real tables of the judging side with 500 training rows or more, one of each family.
 TABLES = ("adult", "magic", "shoppers", "compas", "diabetes", "abalone", "insurance", "randhie")
@@ -40,8 +34,6 @@ EPSILONS = (0.3, 1.0, 10.0)
 CLIENTS = 20
 #: What a run costs is looked at on one table, of a size that ciphertexts bear.
 COSTS_ON = "compas"
-#: Runs of peers take minutes each.
-PEER_EPSILON = 1.0
 ONE_WAY = "one-way marginals alone"
 BEST_AIM = "`aim`, the best of six settings"
 
@@ -80,19 +72,6 @@ def cells(name: str, seeds: Iterable[int]) -> Iterator[Cell]:
         for epsilon in [PEER_EPSILON] if name in AT_ONE else EPSILONS:
             for table in TABLES:
                 yield Cell(table, len(rows_of(table).train), epsilon, seed, name, settings_of(name), CLIENTS)
-
-
-def peer_facts(peer: str, table: str, options: argparse.Namespace) -> dict[str, Any]:
-    """A peer's metrics by the code that computes ours."""
-    rows = rows_of(table)
-    workload = build_workload(WORKLOAD, rows.domain)
-    python = dict(pair.split("=", 1) for pair in options.python).get(peer.split()[0], sys.executable)
-    given = {"epsilon": PEER_EPSILON, "delta": DELTA, "seed": 1, "python": python, "limit": options.limit}
-    found = adapter.fit(peer, rows.train, rows.domain, workload.cliques, **given)
-    if found.model is None:
-        return {"error": found.absent}
-    data = EvaluationInput(train=rows.train, domain=rows.domain, workload=workload, test=rows.held, model=found.model)
-    return evaluate(METRICS, data) | {"cpu": round(found.cpu, 1), "versions": found.versions}
 
 
 # Costs --------------------------------------------------------------------------------------------------------------
@@ -155,8 +134,8 @@ def costs_of(name: str) -> Costs:
 
 HEAD = """# Comparison
 
-Every mechanism of this project, and those of other libraries where they ran, on the same rows, with the same workload
-and the same code for the metrics.
+Every mechanism of this project on the same rows, with the same workload and the same code for the metrics; beside other
+libraries: [peers](peers.md).
 
 ```sh
 python experiments/held_out/run.py --cache FILE --side judging --epsilons 0.3 1 10 --seeds 1 2 3 --yardsticks
@@ -184,16 +163,13 @@ def page(options: argparse.Namespace) -> str:
         HEAD.format(clients=CLIENTS, seeds=", ".join(map(str, options.seeds)), left_out=left_out()),
         costs_table(options, cache),
     ]
-    peers = {peer: {table: peer_cell(peer, table, options, cache) for table in TABLES} for peer in options.peers}
     for metric, title, digits in (("workload_error", "Workload error", 3), ("nll", "nll", 2)):
         for epsilon in EPSILONS:
             here = {name: [f for f in facts if f["epsilon"] == epsilon] for name, facts in found.items()}
             lines = [f"## {title}, ε = {epsilon:g}\n", f"| | {' | '.join(TABLES)} |", "|---" * (len(TABLES) + 1) + "|"]
             lines += [row(name, facts, metric, digits) for name, facts in here.items() if facts]
-            if epsilon == PEER_EPSILON:
-                lines += [row(peer, facts, metric, digits) for peer, facts in those_that_ran(peers)]
             parts.append("\n".join(lines) + "\n")
-    return "\n".join([*parts, peers_note(peers), cpu_table(found, peers)])
+    return "\n".join([*parts, cpu_table(found)])
 
 
 def left_out() -> str:
@@ -232,26 +208,6 @@ def best_aim(options: argparse.Namespace, cache: Cache) -> Iterator[dict[str, An
             found = {setting: [f for f in facts if f is not None] for setting, facts in ran.items()}
             if all(len(facts) == len(options.seeds) for facts in found.values()):
                 yield from min(found.values(), key=lambda facts: sum(f["workload_error"] for f in facts))
-
-
-def peer_cell(peer: str, table: str, options: argparse.Namespace, cache: Cache) -> dict[str, Any]:
-    """From the cache, or run; what is absent may be there the next time, so that is not kept."""
-    cell = Cell(table, len(rows_of(table).train), PEER_EPSILON, 1, peer, (f"peer={peer}",))
-    facts = cache.find(cell, any_code=True)
-    if facts is None and options.no_peer_runs:
-        return {"table": table, "error": "not run on all tables"}
-    if facts is None:
-        facts = {"id": cell.id, **asdict(cell), "code": code_hash(), **peer_facts(peer, table, options)}
-        print(table, peer, facts.get("error", facts.get("cpu")), file=sys.stderr)
-        if not str(facts.get("error", "")).startswith("not installed"):
-            cache.add(facts)
-    return facts
-
-
-def those_that_ran(peers: dict[str, dict[str, dict[str, Any]]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The peers that have a result on any table, each with those of all tables."""
-    found = {peer: list(by_table.values()) for peer, by_table in peers.items()}
-    return [(peer, facts) for peer, facts in found.items() if any("error" not in f for f in facts)]
 
 
 def row(name: str, facts: Sequence[dict[str, Any]], metric: str, digits: int) -> str:
@@ -300,25 +256,9 @@ def costs_table(options: argparse.Namespace, cache: Cache) -> str:
     return "\n".join(lines) + "\n"
 
 
-def peers_note(peers: dict[str, dict[str, dict[str, Any]]]) -> str:
-    lines = [
-        "## Peers\n",
-        "By the adapter in `benchmarks/peers`: the same rows, workload and budget (the rho of zCDP that ε and δ\n"
-        f"allow), at the library's defaults, ε = {PEER_EPSILON:g}, seed 1; its model is judged by the code that "
-        "judges ours.\nA peer's runs are kept: they do not depend on this project's code.\n"
-        "`mbi AIM` is AIM with ten rounds written on mbi alone, which ships no mechanism.\n",
-    ]
-    for peer, by_table in peers.items():
-        said = {f["versions"] for f in by_table.values() if "versions" in f}
-        why = {f["error"]: None for f in by_table.values() if "error" in f}
-        lines.append(f"- **{peer}**: {'; '.join([*sorted(said), *why])}")
-    return "\n".join(lines) + "\n"
-
-
-def cpu_table(found: dict[str, list[dict[str, Any]]], peers: dict[str, dict[str, dict[str, Any]]]) -> str:
+def cpu_table(found: dict[str, list[dict[str, Any]]]) -> str:
     lines = ["## CPU seconds of the runs above\n", f"| | {' | '.join(TABLES)} |", "|---" * (len(TABLES) + 1) + "|"]
     lines += [row(name, facts, "cpu", 2) for name, facts in found.items()]
-    lines += [row(peer, facts, "cpu", 2) for peer, facts in those_that_ran(peers)]
     return "\n".join(lines) + "\n"
 
 
@@ -326,10 +266,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=Path("runs/held_out/cache.jsonl"), help="file of JSON lines")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
-    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
-    parser.add_argument("--python", nargs="*", default=[], metavar="LIBRARY=INTERPRETER", help="environments of peers")
-    parser.add_argument("--no-peer-runs", action="store_true", help="of peers only what the cache has")
-    parser.add_argument("--limit", type=int, default=600, help="CPU seconds that a run of a peer may take")
     parser.add_argument("--any-code", action="store_true", help="also print what earlier code computed")
     parser.add_argument(
         "--again", nargs="*", default=[], metavar="NAME", help="of which only this code's results count"

@@ -16,9 +16,7 @@ from fedsyn.table.counting.marginals import count
 from fedsyn.table.data import load_dataset
 
 #: Tables from FEDSYN_DATA (32 equal-width bins), and generated ones by their number of columns.
-REAL = ("adult", "magic", "intrusion")
-WIDE = {"wide60": 60, "wide200": 200}
-TABLES = (*REAL, *WIDE)
+TABLES = ("adult", "magic", "intrusion", "wide60", "wide200")
 _WIDE_ROWS = 50_000
 _SIZES = (2, 3, 4, 6, 8, 12, 16)
 
@@ -38,16 +36,16 @@ class Table:
 
 def missing(name: str) -> str | None:
     """Why a table cannot be used here, or None."""
-    if name in WIDE:
+    if name.startswith("wide"):
         return None
     folder = Path(os.environ.get("FEDSYN_DATA", ""))
     return None if (folder / f"{name}.csv.gz").is_file() else f"FEDSYN_DATA does not hold {name}.csv.gz"
 
 
 def load(name: str) -> Table:
-    """A table of the suite by its name."""
-    if name in WIDE:
-        return generated(WIDE[name])
+    """A benchmark table by its name, or `wideN`: a generated one of N columns."""
+    if name.startswith("wide"):
+        return generated(int(name.removeprefix("wide")))
     dataset = load_dataset(name, bins=32)
     return Table(dataset.encode(), dataset.schema.domain)
 

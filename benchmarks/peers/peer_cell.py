@@ -1,57 +1,163 @@
-"""One run of another library's mechanism on one encoded table, in a process of its own.
+"""One run of one library's mechanism on one encoded table, in a process of its own.
 
-    python -m benchmarks.peers.peer_cell TABLE.npz SETTINGS_AS_JSON OUT.npz
+    python peer_cell.py TABLE.npz SETTINGS_AS_JSON OUT.json
 
-Needs NumPy and the library, nothing else, so another environment's interpreter can run it. What comes out is the
-library's own model, as potentials on cliques: the caller judges it by the code by which it judges its own. `cpu` is of
-the mechanism up to its model.
+Needs NumPy and the library, so another environment's interpreter can run it. `cpu` is of the work from the table to its
+synthetic rows, imports left out; `whole` is of the process from its start to them; both with their children. `error` is
+the mean L1 distance between the normalised workload marginals of the real and of the synthetic rows, between 0 and 2.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
+import os
+import resource
 import sys
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 warnings.simplefilter("ignore")
 
-from benchmarks.inference_suite.cell_process import Head, Job, Prepare, run_job  # noqa: E402
+Head = dict[str, Any]
+Settings = dict[str, Any]
+Job = Callable[[], np.ndarray]
+Prepare = Callable[[Head, np.ndarray, Settings], Job]
 
 _ATTEMPTS = 30
 
 
-def opendp_job(algorithm: str) -> Prepare:
-    """OpenDP's AIM or MST with its defaults; AIM is told the workload."""
+@dataclass(frozen=True)
+class Peer:
+    """A library's mechanism.
 
-    def prepare(head: Head, codes: np.ndarray, settings: dict[str, Any]) -> Job:
+    Attributes:
+        prepare: imports the library and returns the run.
+        package: whose version is printed.
+        not_private: whether it gives no guarantee.
+    """
+
+    prepare: Prepare
+    package: str
+    not_private: bool = False
+
+
+def workload_error(head: Head, real: np.ndarray, made: np.ndarray) -> float:
+    """Mean over the workload of ||M_q(real)/n - M_q(made)/m||_1."""
+    errors = []
+    for clique in head["workload"]:
+        columns = [head["attributes"].index(name) for name in clique]
+        shape = tuple(head["shape"][column] for column in columns)
+        shares = []
+        for rows in (real, made):
+            cells = np.ravel_multi_index([rows[:, column].astype(np.int64) for column in columns], shape)
+            shares.append(np.bincount(cells, minlength=int(np.prod(shape))) / max(1, len(rows)))
+        errors.append(float(np.abs(shares[0] - shares[1]).sum()))
+    return float(np.mean(errors))
+
+
+def columns_of(head: Head, codes: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: codes[:, i].astype(np.int64) for i, name in enumerate(head["attributes"])}
+
+
+def frame_of(head: Head, codes: np.ndarray) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(columns_of(head, codes))
+
+
+def rows_of(head: Head, frame: Any) -> np.ndarray:
+    return np.asarray(frame[head["attributes"]].to_numpy(), np.int64)
+
+
+def fedsyn_job(mechanism: str) -> Prepare:
+    """This project's mechanism by `Synthesizer`, one trusted holder, row count public as it is to all others."""
+
+    def prepare(head: Head, codes: np.ndarray, settings: Settings) -> Job:
+        from fedsyn import Schema, Synthesizer
+        from fedsyn.table.schema import CategoricalColumn
+
+        columns = {
+            name: CategoricalColumn(categories=tuple(range(size)), other=False)
+            for name, size in zip(head["attributes"], head["shape"], strict=True)
+        }
+        options: dict[str, Any] = {
+            "schema": Schema(columns=columns, approved=True),
+            "workload": {"cliques": head["workload"]},
+            "privacy": {"client_sizes": "public"},
+            **({"rounds": settings["rounds"]} if mechanism == "aim" else {}),
+        }
+        frame, budget = frame_of(head, codes), {name: settings[name] for name in ("epsilon", "delta", "seed")}
+        return lambda: rows_of(
+            head, Synthesizer(mechanism=mechanism, **budget, **options).fit(frame).sample(len(codes))
+        )
+
+    return prepare
+
+
+def private_pgm_job(algorithm: str) -> Prepare:
+    """`mechanisms/mst.py` or `mechanisms/aim.py` of a checkout of private-pgm, which no package ships, and its mbi."""
+
+    def prepare(head: Head, codes: np.ndarray, settings: Settings) -> Job:
+        if not settings["private_pgm"]:
+            raise ImportError(name="private-pgm: --private-pgm names no checkout")
+        sys.path[:0] = [str(Path(settings["private_pgm"]) / folder) for folder in ("src", "mechanisms")]
+        import mbi
+
+        domain = mbi.Domain(tuple(head["attributes"]), tuple(head["shape"]))
+        data, budget = mbi.Dataset(frame_of(head, codes), domain), (settings["epsilon"], settings["delta"])
+        np.random.seed(settings["seed"])  # noqa: NPY002 - what the library draws from
+        if algorithm == "MST":
+            import mst
+
+            return lambda: rows_of(head, mst.MST(data, *budget).df)
+        import aim
+
+        mechanism = aim.AIM(*budget, prng=np.random, rounds=settings["rounds"], max_model_size=settings["megabytes"])
+        mechanism.prng = np.random  # its constructor passes `prng` on as another parameter
+        workload = [(tuple(clique), 1.0) for clique in head["workload"]]
+        return lambda: rows_of(head, mechanism.run(data, workload, num_synth_rows=len(codes))[1].df)
+
+    return prepare
+
+
+def opendp_job(algorithm: str) -> Prepare:
+    """OpenDP's AIM or MST, with the rho of zCDP that epsilon and delta allow."""
+
+    def prepare(head: Head, codes: np.ndarray, settings: Settings) -> Job:
+        import mbi
         import opendp.prelude as dp
         import polars as pl
         from opendp.mod import OpenDPException
 
+        if not hasattr(mbi.estimation, "mirror_descent"):
+            raise ImportError(name="the mbi 1.1 that opendp.mbi asks for")
         dp.enable_features("contrib", "honest-but-curious")
-        _require_mbi_of_opendp()
+        names = head["attributes"]
         if algorithm == "AIM":
-            how = dp.mbi.AIM(queries=[dp.mbi.Count(tuple(clique)) for clique in head["workload"]])
+            queries = [dp.mbi.Count(tuple(clique)) for clique in head["workload"]]
+            how = dp.mbi.AIM(queries=queries, rounds=settings["rounds"], max_size=settings["megabytes"])
         else:
             how = dp.mbi.MST()
         # OpenDP adds "no value" to keys that do not have it; here it stands for code 0, so that no cell is too many.
-        columns = {
-            name: pl.Series(codes[:, i].astype(np.int64)).replace(0, None) for i, name in enumerate(head["attributes"])
-        }
-        keys = {name: [None, *range(1, size)] for name, size in zip(head["attributes"], head["shape"], strict=True)}
+        columns = {name: pl.Series(values).replace(0, None) for name, values in columns_of(head, codes).items()}
+        keys = {name: [None, *range(1, size)] for name, size in zip(names, head["shape"], strict=True)}
 
-        def released(rho: float) -> Any:
+        def released(rho: float) -> np.ndarray:
             frame = pl.DataFrame(columns).lazy()
             unit, loss = dp.unit_of(contributions=1), dp.loss_of(rho=rho)
             context = dp.Context.compositor(data=frame, privacy_unit=unit, privacy_loss=loss)
-            query = context.query(rho=rho).select(*head["attributes"])
-            return query.contingency_table(keys=keys, algorithm=how).release().model
+            table = context.query(rho=rho).select(*names).contingency_table(keys=keys, algorithm=how).release()
+            made = table.synthesize(rows=len(codes), method=settings["draw"]).select(names).fill_null(0)
+            return np.asarray(made.to_numpy(), np.int64)
 
-        def job() -> Any:
+        def job() -> np.ndarray:
             # The parts into which it divides some budgets add up to more, by the last bit, and it refuses them.
             for attempt in range(_ATTEMPTS):
                 try:
@@ -66,82 +172,135 @@ def opendp_job(algorithm: str) -> Prepare:
     return prepare
 
 
-def _require_mbi_of_opendp() -> None:
-    import mbi
+def dpmm_job(algorithm: str) -> Prepare:
+    """dpmm's AIM or MST without its own binning; AIM's `fit` passes no workload on, so it gets it by its `_fit`."""
 
-    if not hasattr(mbi.estimation, "mirror_descent"):
-        raise ImportError(name="the mbi 1.1 that opendp.mbi asks for")
+    def prepare(head: Head, codes: np.ndarray, settings: Settings) -> Job:
+        from functools import partial
 
+        from dpmm.pipelines import AIMPipeline, MSTPipeline
 
-def mbi_aim_job(head: Head, codes: np.ndarray, settings: dict[str, Any]) -> Job:
-    """AIM with T = 10 written on mbi 2.0 alone, which ships no mechanism: benchmarks/inference_suite/mbi_aim.py."""
-    import mbi
+        budget: dict[str, Any] = {
+            "epsilon": settings["epsilon"],
+            "delta": settings["delta"],
+            "disable_processing": True,
+        }
+        if algorithm == "AIM":
+            given = {"rounds": settings["rounds"]}
+            pipeline = AIMPipeline(**budget, max_model_size=settings["megabytes"], gen_kwargs=given)
+            workload = [(tuple(clique), 1.0) for clique in head["workload"]]
+            pipeline.gen.generator._fit = partial(pipeline.gen.generator._fit, W=workload)
+        else:
+            pipeline = MSTPipeline(**budget)
+        frame, domain = frame_of(head, codes), dict(zip(head["attributes"], head["shape"], strict=True))
 
-    if not hasattr(mbi.estimation, "MirrorDescent"):
-        raise ImportError(name="mbi 2")
-    import mbi_aim
+        def job() -> np.ndarray:
+            pipeline.fit(frame, domain=domain, random_state=settings["seed"])
+            return rows_of(head, pipeline.generate(n_records=len(codes), random_state=settings["seed"]))
 
-    given = {"rounds": 10, "iterations": 1000, "megabytes": 8.0} | settings
-    return lambda: mbi_aim.fit(head, codes, given)
-
-
-def dpsynth_job(algorithm: str) -> Prepare:
-    """dpsynth's AIM or MST with its defaults. Written after its sources; no package index that we reach has it."""
-
-    def prepare(head: Head, codes: np.ndarray, settings: dict[str, Any]) -> Job:
-        import dpsynth.discrete_mechanisms as theirs
-        import mbi
-
-        domain = mbi.Domain(tuple(head["attributes"]), tuple(head["shape"]))
-        columns = {name: codes[:, i].astype(np.int64) for i, name in enumerate(head["attributes"])}
-        given = {"workload": [tuple(clique) for clique in head["workload"]]} if algorithm == "AIM" else {}
-        mechanism = getattr(theirs, f"{algorithm}Config")(**given).configure(zcdp_rho=settings["rho"])
-        rng = np.random.default_rng(settings["seed"])
-        return lambda: mechanism(rng, mbi.Dataset(columns, domain)).model
+        return job
 
     return prepare
 
 
-PEERS: dict[str, Prepare] = {
-    "opendp AIM": opendp_job("AIM"),
-    "opendp MST": opendp_job("MST"),
-    "mbi AIM": mbi_aim_job,
-    "dpsynth AIM": dpsynth_job("AIM"),
-    "dpsynth MST": dpsynth_job("MST"),
+def smartnoise_job(algorithm: str) -> Prepare:
+    """smartnoise-synth's AIM or MST on columns whose values it is told."""
+
+    def prepare(head: Head, codes: np.ndarray, settings: Settings) -> Job:
+        from snsynth.aim import AIMSynthesizer
+        from snsynth.mst import MSTSynthesizer
+        from snsynth.transform import LabelTransformer, TableTransformer
+
+        budget = {"epsilon": settings["epsilon"], "delta": settings["delta"]}
+        if algorithm == "AIM":
+            kept = {"rounds": settings["rounds"], "max_model_size": settings["megabytes"]}
+            synthesizer = AIMSynthesizer(**budget, **kept)
+            inner = {name: f"col{i}" for i, name in enumerate(head["attributes"])}
+            workload = [tuple(inner[name] for name in clique) for clique in head["workload"]]
+            synthesizer.get_workload = lambda *_, **__: workload
+        else:
+            synthesizer = MSTSynthesizer(**budget)
+        values = TableTransformer([LabelTransformer(nullable=False) for _ in head["shape"]])
+        largest = np.array(head["shape"]) - 1
+        values.fit(frame_of(head, np.minimum(np.arange(max(head["shape"]))[:, None], largest)))
+        np.random.seed(settings["seed"])  # noqa: NPY002 - what the library draws from
+
+        def job() -> np.ndarray:
+            with contextlib.redirect_stdout(sys.stderr):
+                synthesizer.fit(frame_of(head, codes), transformer=values)
+            # MST's own `sample` gives columns in the order of its elimination under the names of the table's.
+            made = synthesizer.synthesizer.synthetic_data(rows=len(codes), method=settings["draw"])
+            made = made if algorithm == "AIM" else synthesizer.undo_compress_fn(made)
+            return np.stack([made.df[f"col{i}"] for i in range(len(largest))], axis=1).astype(np.int64)
+
+        return job
+
+    return prepare
+
+
+def sdv_job(head: Head, codes: np.ndarray, settings: Settings) -> Job:
+    """SDV's Gaussian copula, every column a category."""
+    from sdv.metadata import Metadata
+    from sdv.single_table import GaussianCopulaSynthesizer
+
+    kinds = {name: {"sdtype": "categorical"} for name in head["attributes"]}
+    synthesizer = GaussianCopulaSynthesizer(Metadata.load_from_dict({"tables": {"table": {"columns": kinds}}}))
+    frame = frame_of(head, codes)
+
+    def job() -> np.ndarray:
+        synthesizer.fit({"table": frame})
+        return rows_of(head, synthesizer.sample(len(codes))["table"])
+
+    return job
+
+
+PEERS: dict[str, Peer] = {
+    "fedsyn sketch_aim": Peer(fedsyn_job("sketch_aim"), "fedsyn"),
+    "fedsyn aim": Peer(fedsyn_job("aim"), "fedsyn"),
+    "fedsyn mst": Peer(fedsyn_job("mst"), "fedsyn"),
+    "private-pgm AIM": Peer(private_pgm_job("AIM"), "jax"),
+    "private-pgm MST": Peer(private_pgm_job("MST"), "jax"),
+    "opendp AIM": Peer(opendp_job("AIM"), "opendp"),
+    "opendp MST": Peer(opendp_job("MST"), "opendp"),
+    "dpmm AIM": Peer(dpmm_job("AIM"), "dpmm"),
+    "dpmm MST": Peer(dpmm_job("MST"), "dpmm"),
+    "smartnoise AIM": Peer(smartnoise_job("AIM"), "smartnoise-synth"),
+    "smartnoise MST": Peer(smartnoise_job("MST"), "smartnoise-synth"),
+    "sdv GaussianCopula": Peer(sdv_job, "sdv", not_private=True),
 }
 
 
-def potentials_of(model: Any) -> dict[tuple[str, ...], np.ndarray]:
-    """Clique -> log potential, of any mbi's model."""
-    found = {}
-    for clique in model.potentials.cliques:
-        factor = model.potentials[clique]
-        found[tuple(factor.domain.attributes)] = np.asarray(factor.values, np.float64).reshape(factor.domain.shape)
-    return found
+def seconds() -> float:
+    """CPU seconds of this process and its children."""
+    return sum(os.times()[:4])
 
 
-def versions(peer: str) -> str:
-    """The library and the mbi below it."""
-    found = []
-    for name in dict.fromkeys((peer.split()[0], "mbi")):
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            found.append(name)
-    return ", ".join(found)
+def version(package: str) -> str:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return f"{package} {importlib.metadata.version(package)}"
+    return package
+
+
+def report_of(head: Head, codes: np.ndarray, settings: Settings) -> dict[str, Any]:
+    """The figures of one run."""
+    peer = PEERS[settings["peer"]]
+    try:
+        job = peer.prepare(head, codes, settings)
+    except ImportError as error:
+        return {"failed": f"not installed: {error.name}"}
+    imported = seconds()
+    made = job()
+    whole = seconds()
+    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    figures = {"cpu": whole - imported, "whole": whole, "peak_mb": max(peaks) / 1024}
+    return figures | {"error": workload_error(head, codes, made), "version": version(peer.package)}
 
 
 def main() -> int:
-    done = run_job(lambda settings: PEERS[settings["peer"]])
-    report: dict[str, Any] = {"absent": f"not installed: {done.absent}"}
-    arrays: dict[str, np.ndarray] = {}
-    if not done.absent:
-        found = potentials_of(done.made)
-        report = {"cpu": done.cpu, "total": float(done.made.total), "cliques": [list(clique) for clique in found]}
-        report["versions"] = versions(done.settings["peer"])
-        arrays = {f"potential_{i}": values for i, values in enumerate(found.values())}
-    with done.out.open("wb") as file:
-        np.savez(file, report=np.frombuffer(json.dumps(report).encode(), np.uint8), **arrays)
+    table, settings, out = sys.argv[1:]
+    with np.load(table) as file:
+        head, codes = json.loads(file["head"].tobytes()), file["codes"]
+    Path(out).write_text(json.dumps(report_of(head, codes, json.loads(settings))))
     return 0
 
 
