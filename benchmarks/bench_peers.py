@@ -54,6 +54,12 @@ def beside(peer: str) -> str:
     return own if own in PEERS else "fedsyn sketch_aim"
 
 
+def checkout_paths(peer: str, checkout: str) -> list[str]:
+    """The folders of a checkout of private-pgm that its own mechanisms import from."""
+    is_theirs = peer.startswith("private-pgm") and checkout
+    return [str(Path(checkout) / folder) for folder in ("src", "mechanisms")] if is_theirs else []
+
+
 def measured(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str, dict[str, Any]]:
     """Runs every peer on a table and prints the table of their figures."""
     table = tables.load(name)
@@ -72,8 +78,9 @@ def measured(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str
     found: dict[str, dict[str, Any]] = {}
     for peer in arguments.peers:
         settings = {"peer": peer, "rho": rho, **{key: getattr(arguments, key) for key in _SETTINGS}}
-        python = pythons.get(peer.split()[0], sys.executable)
-        found[peer] = run_cell(str(_CELL), [str(path), json.dumps(settings)], python=python, limit=arguments.limit)
+        given = {"python": pythons.get(peer.split()[0], sys.executable), "limit": arguments.limit}
+        paths = checkout_paths(peer, arguments.private_pgm)
+        found[peer] = run_cell(str(_CELL), [str(path), json.dumps(settings)], **given, paths=paths)
         print(row(peer, found), flush=True)
     return found
 

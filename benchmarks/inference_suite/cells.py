@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,21 @@ HERE = Path(__file__).resolve().parent
 LAUNCHER = ("sh", "-c", '"$@"; exit $?', "sh")  # not `exec`: the shell forks
 
 
-def run_cell(script: str, arguments: list[str], python: str = sys.executable, limit: int = 600) -> dict[str, Any]:
+def run_cell(
+    script: str, arguments: list[str], python: str = sys.executable, limit: int = 600, paths: Sequence[str] = ()
+) -> dict[str, Any]:
     """Runs a script of this folder and returns what it reported; {"failed": why} where it did not come to an end.
 
     A cell writes one JSON object to the path that it gets as its last argument. It is stopped after `limit` seconds of
-    CPU, its own and of all its threads: other work on the machine changes no outcome.
+    CPU, its own and of all its threads: other work on the machine changes no outcome. `paths` come before all others on
+    its module path.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "cell.json"
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        environment = {
-            **os.environ,
-            **threads,
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path]),
-        }
-        if python != sys.executable:  # another interpreter's packages are its own
-            environment["PYTHONPATH"] = str(HERE.parents[1])
+        others = sys.path if python == sys.executable else ()  # another interpreter's packages are its own
+        path = os.pathsep.join([*paths, str(HERE.parents[1]), *others])
+        environment = {**os.environ, **threads, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
         done = subprocess.run(
             [*LAUNCHER, python, str(HERE / script), *arguments, str(out)],
             env=environment,

@@ -107,7 +107,6 @@ def private_pgm_job(algorithm: str) -> Prepare:
     def prepare(head: Head, codes: np.ndarray, settings: Settings) -> Job:
         if not settings["private_pgm"]:
             raise ImportError(name="private-pgm: --private-pgm names no checkout")
-        sys.path[:0] = [str(Path(settings["private_pgm"]) / folder) for folder in ("src", "mechanisms")]
         import mbi
 
         domain = mbi.Domain(tuple(head["attributes"]), tuple(head["shape"]))

@@ -8,7 +8,6 @@ anything is, and the mechanism (`fedsyn.protocol.strategy`). They share clients,
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -313,27 +312,19 @@ class Driver(OwnLoop):
             go_on = partial(steps.throw, RunError(wrong, can_go_on=False)) if wrong else partial(steps.send, answer)
 
     def impossible(self, request: Sum | Open, sums: Summed) -> str | None:
-        """Returns a sentence if no rows give a sum, or a store's marginals.
-
-        A row is in one cell of each marginal: one of n cells adds up to the rows, with noise of sigma sqrt(n).
-        """
-        rows, name = self.most_rows(sums.contributors), request.request.name
-        noisy = list(zip(sums.arrays, sums.sigmas, strict=True))
-        found = [(np.abs(values).max(initial=0.0), sigma) for values, sigma in noisy]
-        if isinstance(request, Open):
-            most, place, holds = rows, "store", f"the store's '{name}' holds counts of"
-            found += [(values.sum(), sigma * math.sqrt(values.size)) for values, sigma in noisy]
-        else:
-            most = rows * request.request.layout(self.contract, request.arrays).magnitude
-            place, holds = "sum", f"the clients' sum '{name}' holds a value of"
-        for value, noise in found:
-            if not abs(value) <= most + joining.FAR * noise:
-                return (
-                    f"{holds} {abs(value):.3g}, and their rows, {rows:,.0f} at most, give none beyond {most:.3g}: a "
-                    f"client sent what no table holds, and the {place} does not say which; nothing more was asked of "
-                    "anybody"
-                )
-        return None
+        """Returns a sentence if no rows give these sums."""
+        rows, name, stored = self.most_rows(sums.contributors), request.request.name, isinstance(request, Open)
+        arrays = () if isinstance(request, Open) else (request.arrays,)
+        most = rows * request.request.layout(self.contract, *arrays).magnitude
+        value = joining.beyond(sums, most, stored)
+        if value is None:
+            return None
+        what = f"the store's '{name}' holds counts" if stored else f"the clients' sum '{name}' holds a value"
+        place = "store" if stored else "sum"
+        return (
+            f"{what} of {value:.3g}, and their rows, {rows:,.0f} at most, give none beyond {most:.3g}: a client sent "
+            f"what no table holds, and the {place} does not say which; nothing more was asked of anybody"
+        )
 
     def answer(self, yielded: Yielded, grid: Grid, timeout: float) -> Any:
         """Answers a request of the generator, by its kind."""

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError, refuse
 from fedsyn.flower.asking import NodeGrid
@@ -289,6 +291,21 @@ def most_of_released(clients: Iterable[Participant], sigma: float) -> float:
     """
     counts = [client.rows or 0.0 for client in clients]
     return math.fsum(counts) + FAR * sigma * math.sqrt(len(counts))
+
+
+def beyond(sums: Summed, most: float, stored: bool) -> float | None:
+    """Returns a value of sums that is beyond `most` by more than noise.
+
+    Of a store's marginals these are totals, too: a row is in one cell of each, so one of n cells adds up to the rows,
+    with noise of sigma sqrt(n).
+    """
+    for values, sigma in zip(sums.arrays, sums.sigmas, strict=True):
+        found = [(float(np.abs(values).max(initial=0.0)), sigma)]
+        found += [(abs(float(values.sum())), sigma * math.sqrt(values.size))] if stored else []
+        for value, noise in found:
+            if not value <= most + FAR * noise:
+                return value
+    return None
 
 
 def usable_size(released: float) -> float:

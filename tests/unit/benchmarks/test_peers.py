@@ -32,10 +32,12 @@ def codes(n: int = 400) -> np.ndarray:
 def test_a_peer_with_a_large_budget_finds_the_workload(peer: str, tmp_path: Path) -> None:
     tables.write_table(tmp_path / "table.npz", tables.Table(codes(), DOMAIN), [("a", "b", "c")])
     settings = {"peer": peer, "epsilon": 500.0, "delta": 1e-5, "rho": PrivacyBudget(500.0, 1e-5).rho, "rounds": 6}
-    settings |= {"megabytes": 8.0, "seed": 0, "draw": "sample", "private_pgm": os.environ.get("PRIVATE_PGM", "")}
+    checkout = os.environ.get("PRIVATE_PGM", "")
+    settings |= {"megabytes": 8.0, "seed": 0, "draw": "sample", "private_pgm": checkout}
     pythons = dict(one.split("=", 1) for one in os.environ.get("PEER_PYTHONS", "").split())
     python = pythons.get(peer.split()[0], sys.executable)
-    cell = run_cell(str(bench_peers._CELL), [str(tmp_path / "table.npz"), json.dumps(settings)], python=python)
+    words, paths = [str(tmp_path / "table.npz"), json.dumps(settings)], bench_peers.checkout_paths(peer, checkout)
+    cell = run_cell(str(bench_peers._CELL), words, python=python, paths=paths)
     if cell.get("failed", "").startswith("not installed"):
         pytest.skip(f"{peer}: {cell['failed']}")
     # A copula of normals draws categories from ranks, and a tree of pairs holds the one link that there is.
