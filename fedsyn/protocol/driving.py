@@ -316,15 +316,7 @@ class Driver(OwnLoop):
         rows, name, stored = self.most_rows(sums.contributors), request.request.name, isinstance(request, Open)
         arrays = () if isinstance(request, Open) else (request.arrays,)
         most = rows * request.request.layout(self.contract, *arrays).magnitude
-        value = joining.beyond(sums, most, stored)
-        if value is None:
-            return None
-        what = f"the store's '{name}' holds counts" if stored else f"the clients' sum '{name}' holds a value"
-        place = "store" if stored else "sum"
-        return (
-            f"{what} of {value:.3g}, and their rows, {rows:,.0f} at most, give none beyond {most:.3g}: a client sent "
-            f"what no table holds, and the {place} does not say which; nothing more was asked of anybody"
-        )
+        return joining.beyond(sums, most, name, rows, stored)
 
     def answer(self, yielded: Yielded, grid: Grid, timeout: float) -> Any:
         """Answers a request of the generator, by its kind."""

@@ -293,18 +293,30 @@ def most_of_released(clients: Iterable[Participant], sigma: float) -> float:
     return math.fsum(counts) + FAR * sigma * math.sqrt(len(counts))
 
 
-def beyond(sums: Summed, most: float, stored: bool) -> float | None:
-    """Returns a value of sums that is beyond `most` by more than noise.
+def beyond(sums: Summed, most: float, name: str, rows: float, stored: bool) -> str | None:
+    """Returns a sentence if sums hold what their rows cannot give.
 
     Of a store's marginals these are totals, too: a row is in one cell of each, so one of n cells adds up to the rows,
     with noise of sigma sqrt(n).
+
+    Args:
+        sums: with the noise of each.
+        most: bound on the absolute value of an exact entry.
+        name: of the request.
+        rows: bound on those of the contributors.
+        stored: whether a store has opened them.
     """
+    what = f"the store's '{name}' holds counts" if stored else f"the clients' sum '{name}' holds a value"
     for values, sigma in zip(sums.arrays, sums.sigmas, strict=True):
         found = [(float(np.abs(values).max(initial=0.0)), sigma)]
         found += [(abs(float(values.sum())), sigma * math.sqrt(values.size))] if stored else []
         for value, noise in found:
             if not value <= most + FAR * noise:
-                return value
+                return (
+                    f"{what} of {value:.3g}, and their rows, {rows:,.0f} at most, give none beyond {most:.3g}: a "
+                    f"client sent what no table holds, and the {'store' if stored else 'sum'} does not say which; "
+                    "nothing more was asked of anybody"
+                )
     return None
 
 
