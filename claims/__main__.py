@@ -31,6 +31,7 @@ from typing import Any
 
 import yaml
 
+from claims.derived import missing
 from claims.fingerprints import FINGERPRINTS, same
 from claims.register import (
     HERE,
@@ -118,7 +119,8 @@ def written(run: Run, changes: dict[str, str]) -> None:
 def accept(run: Run, commit: str | None) -> None:
     """What the entry measures is as it is now; with a commit, it was measured there."""
     now = current()
-    known = {name: NEVER if then == NEVER and commit is None else now[name] for name, then in run.fingerprints.items()}
+    before = {**run.fingerprints, **dict.fromkeys(missing(run), NEVER)}
+    known = {name: NEVER if then == NEVER and commit is None else now[name] for name, then in before.items()}
     pairs = ", ".join(f'{name}: "{then}"' if then != NEVER else f"{name}: {then}" for name, then in known.items())
     changes = {r"^  fingerprints: .*$": f"  fingerprints: {{{pairs}}}"}
     if commit is not None:
@@ -276,6 +278,7 @@ def report() -> int:
     """Prints what is stale and what is wrong; 1 if anything may not be so."""
     now, entries = current(), load()
     old, wrong = stale(entries, now), problems(entries)
+    wrong += [f"{run.name}: its sweep rests on fingerprint {name}, too" for run in entries for name in missing(run)]
     print(f"{sum(len(run.figures) for run in entries)} claims in {len(entries)} entries; {len(old)} entries are stale")
     for run in old:
         why = ", ".join(run.moved(now)) or "no commit"

@@ -260,6 +260,17 @@ def partitions() -> Facts:
 
 
 @fingerprint
+def splits() -> Facts:
+    """Who holds which row of the experiments' clustered tables, as shipped."""
+    import numpy as np
+
+    from experiments.splits import FILE
+
+    with np.load(FILE) as stored:
+        return {f"split {name[:8]}": digest(stored[name].tobytes()) for name in sorted(stored)}
+
+
+@fingerprint
 def learners() -> Facts:
     """Classifiers that are trained on synthetic rows and tested on real ones, to two digits."""
     papers = [f"experiments.paper_metrics:{name}" for name in ("f1_rf", "f1_lr")]

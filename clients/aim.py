@@ -140,7 +140,8 @@ class AimContract(Contract):
         Each of the 16 d planned releases gets `r rho / (16 d)`: `sigma² = 16 d / (2 r rho)`, as in AIM itself (McKenna
         et al. 2022). FLAIM's line 2 prints `sigma² = 16 d / (0.9 rho)`, without the 2: private as well, but it starts
         at twice the variance. Annealing chooses the later scales from noisy results, so no plan but only the ledger's
-        filter bounds the total; one last round may have all of the budget.
+        filter bounds the total; one last round may have all of the budget. DistAIM plans as many, where FLAIM,
+        appendix B.4.2, has 8 d for federations: with everybody present it is AIM.
         """
         d, options = len(self.domain), self.options
         measuring, choosing = options.measure_fraction * rho, (1.0 - options.measure_fraction) * rho

@@ -3,11 +3,14 @@
     python experiments/check.py NAME [--out DIR] [--workers N] [--accept]
 
 It runs experiments/NAME/sweep.yaml (finished cells of DIR are not run again), and writes table.md and plot.png into
-DIR. Exit code: 0 if every value lies within its tolerance and every claim held or failed as recorded; 1 if not, or if
-cells failed; 2 where the experiment's files or options are bad. `--accept` then writes what came out into
-expected.yaml: each mean, two of its standard errors as its tolerance (at least a hundredth), and which claims held.
+DIR. Clustered cells take the split that is shipped (splits.py). Exit code: 0 if the page prints every expected value,
+every mean is within two standard errors of it (of the difference of two such means, at least a hundredth), and every
+claim held or failed as recorded; 1 if not, or if cells failed; 2 where the experiment's files or options are bad, or a
+table is another one than that whose split is shipped. `--accept` then writes what came out into expected.yaml: each
+mean, and which claims held.
 
-An experiment that has a program with a fast mode in place of a sweep is run by that program, in that mode.
+An experiment that has a program in place of a sweep is run by that program: in its fast mode where it has one, or as
+its entry in claims/experiments.yaml says.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import os
 import re
 import subprocess
 import sys
@@ -26,29 +30,33 @@ from typing import Any
 import numpy as np
 
 from experiments.drawing import Point, against, write_chart
+from experiments.splits import with_splits
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.evaluation.report.tables import plus_minus
 from fedsyn.registry import contract_class
 from fedsyn.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
-from fedsyn.sweep.results import UNSET, Results, Summary
+from fedsyn.sweep.results import UNSET, Results, Summary, failures
 from fedsyn.sweep.tables import summary_table
 
 HERE = Path(__file__).resolve().parent
 Where = dict[str, Any]  # dotted key of a resolved configuration -> value
-_VALUE = re.compile(r"(expected: *)([-+.\de]+)(,?\s+tolerance: *)([-+.\de]+)")
+_VALUE = re.compile(r"(\bexpected: *)([-+.\de]+)")
+_NUMBER = re.compile(r"(?<![\w.,-])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 _HELD = re.compile(r"(held: *)(true|false)")
 _LOOKS = ("color", "shape", "strokeDash", "x", "y")  # every panel has its own lines and axes
 
 
 @dataclass(frozen=True)
 class Value:
-    """A mean over seeds that is expected within +- tolerance; `paper` and `code` are what others published."""
+    """A mean over seeds, as the experiment's page prints it; `paper` and `code` are what others published.
+
+    `metric` A + B is the mean of both.
+    """
 
     where: Where
     metric: str
     expected: float
-    tolerance: float
     paper: float | None = None
     code: float | None = None
 
@@ -180,23 +188,51 @@ class Outcome:
     def summary(self, cell: Cell) -> Summary:
         return self._of_axes[repr(sorted((key, cell.axes.get(key, UNSET)) for key in self._keys))]
 
-    def mean_sd(self, where: Where, metric: str) -> tuple[float, float]:
+    def over_seeds(self, where: Where, metric: str) -> np.ndarray:
+        """Returns a metric of each seed; nan where cells are missing. A + B is the mean of both metrics."""
         summary = self.summary(self.lookup.combination(where))
-        return summary.mean(metric), summary.sd(metric)
+        found = [summary.values.get(name, np.empty(0)) for name in metric.split(" + ")]
+        values: np.ndarray = np.mean(found, axis=0) if len({each.size for each in found}) == 1 else np.empty(0)
+        return values if values.size else np.array([math.nan])
+
+    def mean_sd(self, where: Where, metric: str) -> tuple[float, float]:
+        values = self.over_seeds(where, metric)
+        return float(values.mean()), float(values.std(ddof=1)) if values.size > 1 else math.nan
+
+    def error(self, value: Value) -> float:
+        """Returns two standard errors of the difference of two means like the value's, at least a hundredth of it."""
+        values = self.over_seeds(value.where, value.metric)
+        spread = 2 * float(values.std(ddof=1)) * math.sqrt(2 / values.size) if values.size > 1 else 0.0
+        return max(spread, 0.01 * abs(value.expected), 1e-9)
 
 
 def check_values(outcome: Outcome, expected: Expected) -> tuple[list[list[str]], bool]:
-    """Rows of the table of values, and whether all lie within their tolerances."""
+    """Rows of the table of values, and whether each mean is within its error of what is expected."""
     rows, good = [], True
     for value in expected.values:
-        mean, sd = outcome.mean_sd(value.where, value.metric)
-        fine = abs(mean - value.expected) <= value.tolerance
+        (mean, sd), error = outcome.mean_sd(value.where, value.metric), outcome.error(value)
+        fine = abs(mean - value.expected) <= error
         good &= fine
         published = ["-" if number is None else f"{number:g}" for number in (value.paper, value.code)]
-        bounds = f"{value.expected:g} ± {value.tolerance:g}"
+        bounds = f"{value.expected:g} ± {error:.2g}"
         own = {k: v for k, v in value.where.items() if (k, v) not in expected.where.items()}
         rows.append([_name(own), value.metric, *published, plus_minus(mean, sd), bounds, _yes(fine)])
     return rows, good
+
+
+def unprinted(expected: Expected, page: str) -> list[str]:
+    """Returns a sentence for each value that a page does not print: none of its numbers is the value, rounded."""
+    numbers = set(_NUMBER.findall(page))
+    absent = [value for value in expected.values if not any(rounds_to(value.expected, each) for each in numbers)]
+    return [f"the page does not print {value.expected:g}, {value.metric} of {value.where}" for value in absent]
+
+
+def rounds_to(value: float, number: str) -> bool:
+    """Whether a value and a printed number agree in the digits that both have; one digit says too little."""
+    number = number.replace(",", "")
+    places = [len(text.partition(".")[2]) for text in (np.format_float_positional(value, trim="-"), number)]
+    enough = places[1] > 2 or len(number.replace(".", "").lstrip("-0")) > 1 or float(number) == value
+    return enough and abs(value - float(number)) <= 0.5000001 * 10.0 ** -min(places)
 
 
 def check_claims(outcome: Outcome, claims: list[Claim]) -> tuple[list[list[str]], bool]:
@@ -225,9 +261,8 @@ def check_ranks(outcome: Outcome, ranks: list[Ranks]) -> tuple[list[list[str]], 
 
 def _places(outcome: Outcome, rank: Ranks, table: Where) -> np.ndarray:
     """(m, seeds) places 1 to m of the m combinations in one table; nan where cells are missing."""
-    cells = [outcome.lookup.combination(rank.where | table | which) for which in rank.of]
-    found = [outcome.summary(cell).values.get(rank.metric, np.empty(0)) for cell in cells]
-    if len({values.size for values in found}) > 1 or not found[0].size:
+    found = [outcome.over_seeds(rank.where | table | which, rank.metric) for which in rank.of]
+    if len({values.size for values in found}) > 1 or np.isnan(found).any():
         return np.full((len(found), 1), math.nan)
     places: np.ndarray = np.argsort(np.argsort(found, axis=0), axis=0) + 1.0
     return places
@@ -314,27 +349,20 @@ def accepted(text: str, values: list[tuple[float, float, int]], held: list[bool]
         if (seen := len(pattern.findall(text))) != wanted:
             raise ConfigError(f"expected.yaml has {wanted} {what}, of which {seen} can be rewritten")
     numbers, facts = iter(found), iter(verdicts)
-
-    def value(match: re.Match[str]) -> str:
-        mean, tolerance = next(numbers)
-        return f"{match[1]}{mean}{match[3]}{tolerance}"
-
-    return _HELD.sub(lambda match: match[1] + next(facts), _VALUE.sub(value, text))
+    return _HELD.sub(lambda match: match[1] + next(facts), _VALUE.sub(lambda match: match[1] + next(numbers), text))
 
 
-def _as_expected(mean: float, sd: float, seeds: int) -> tuple[str, str]:
-    """A mean and its tolerance, to two digits of the tolerance; no exponents, which YAML 1.1 takes for text."""
-    tolerance = max(2 * sd / math.sqrt(seeds), 0.01 * abs(mean), 1e-9)
-    digits = max(0, 1 - math.floor(math.log10(tolerance)))
-    return f"{mean:.{digits}f}", f"{tolerance:.{digits}f}"
+def _as_expected(mean: float, sd: float, seeds: int) -> str:
+    """A mean to two digits of its error; no exponents, which YAML 1.1 takes for text."""
+    error = max(2 * sd / math.sqrt(seeds), 0.01 * abs(mean), 1e-9)
+    return f"{mean:.{max(0, 1 - math.floor(math.log10(error)))}f}"
 
 
 def accept(outcome: Outcome, expected: Expected, path: Path) -> None:
     """Writes what came out into the file, and says which claims changed sides."""
     values = []
     for value in expected.values:
-        summary = outcome.summary(outcome.lookup.combination(value.where))
-        values.append((*outcome.mean_sd(value.where, value.metric), max(1, summary.values[value.metric].size)))
+        values.append((*outcome.mean_sd(value.where, value.metric), outcome.over_seeds(value.where, value.metric).size))
     held = [claim.holds(claim.means(outcome)) for claim in expected.claims]
     path.write_text(accepted(path.read_text(encoding="utf-8"), values, held), encoding="utf-8")
     for claim, fact in zip(expected.claims, held, strict=True):
@@ -346,9 +374,9 @@ def check(name: str, out: Path, workers: int, accepting: bool = False) -> bool:
     """Runs, compares, writes table.md and plot.png. Returns whether everything is as expected."""
     folder = HERE / name
     if not (folder / "sweep.yaml").is_file():
-        known = sorted(path.parent.name for path in HERE.glob("*/sweep.yaml"))
-        raise ConfigError(f"no experiment '{name}' with a sweep; there are {', '.join(known)}")
-    sweep, expected = load_sweep(folder / "sweep.yaml"), Expected.load(folder / "expected.yaml")
+        known = sorted(path.parent.name for path in HERE.glob("*/expected.yaml"))
+        raise ConfigError(f"no experiment '{name}'; there are {', '.join(known)}")
+    sweep, expected = with_splits(load_sweep(folder / "sweep.yaml")), Expected.load(folder / "expected.yaml")
     failed = run_sweep(sweep, out, workers=workers, resume=(out / "sweep.json").is_file())
     results = load_results(out)
     write_tables(results, out)
@@ -356,6 +384,7 @@ def check(name: str, out: Path, workers: int, accepting: bool = False) -> bool:
     values, values_good = check_values(outcome, expected)
     claims, claims_good = check_claims(outcome, expected.claims)
     ranks, ranks_good = check_ranks(outcome, expected.ranks)
+    absent = unprinted(expected, (folder / "README.md").read_text(encoding="utf-8"))
     summarised = summary_table(results)
     where = ["setting", "metric", "the paper", "its code", "fedsyn", "expected", "as expected"]
     parts = [
@@ -368,31 +397,50 @@ def check(name: str, out: Path, workers: int, accepting: bool = False) -> bool:
     (out / "table.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
     draw(outcome, expected, out / "plot.png")
     print("\n".join(part for part in parts[:4] if part))
-    print(f"table.md and plot.png are in {out}" + (f"; {failed} cells failed" if failed else ""))
-    if accepting and not failed:
+    print(*absent, f"table.md and plot.png are in {out}", sep="\n")
+    if failed:
+        print(f"{failed} cells failed:", *{failure.message or failure.kind for failure in failures(results)}, sep="\n")
+    elif accepting:
         accept(outcome, expected, folder / "expected.yaml")
-    return values_good and claims_good and ranks_good and not failed
+    return values_good and claims_good and ranks_good and not absent and not failed
 
 
-def fast_command(name: str) -> list[str] | None:
-    """The command of an experiment whose program has a fast mode; None of any other one."""
-    program, expected = HERE / name / "run.py", HERE / name / "expected.yaml"
-    has_fast_mode = program.is_file() and expected.is_file() and "fast" in yamlio.read_mapping(expected)
-    return [sys.executable, str(program), "--fast"] if has_fast_mode else None
+def program_of(name: str) -> str | None:
+    """Returns the shell command of an experiment that has a program in place of a sweep; None of any other one.
+
+    Its variables: OUT, a folder for results, and WORKERS, a number of processes.
+    """
+    folder, entries = HERE / name, yamlio.read_mapping(HERE.parent / "claims" / "experiments.yaml")
+    if (folder / "sweep.yaml").is_file():
+        return None
+    expected = folder / "expected.yaml"
+    if expected.is_file() and "fast" in yamlio.read_mapping(expected):
+        return f"python experiments/{name}/run.py --fast --out $OUT --workers $WORKERS"
+    entry: dict[str, str] = entries.get(name, {})
+    return entry.get("command")
+
+
+def run_program(command: str, out: Path, workers: int) -> int:
+    """Runs a program with this interpreter, in the root of the repository. Returns its exit code."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "OUT": str(out.resolve()), "WORKERS": str(workers), "PATH": path}
+    environment["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(command, shell=True, cwd=HERE.parent, env=environment, check=False).returncode
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("name", help="folder of experiments/ that has a sweep.yaml, or a fast mode")
+    parser.add_argument("name", help="folder of experiments/")
     parser.add_argument("--out", type=Path, help="results folder; default runs/NAME")
     parser.add_argument("--workers", type=int, default=1, help="processes that run cells")
     parser.add_argument("--accept", action="store_true", help="write what came out into expected.yaml")
     options = parser.parse_args()
+    out, workers = options.out or Path("runs") / options.name, max(1, options.workers)
     try:
-        if (command := fast_command(options.name)) is not None:
-            where = [] if options.out is None else ["--out", str(options.out)]
-            return subprocess.run([*command, *where, "--workers", str(max(1, options.workers))], check=False).returncode
-        good = check(options.name, options.out or Path("runs") / options.name, max(1, options.workers), options.accept)
+        if (command := program_of(options.name)) is not None:
+            return run_program(command, out, workers)
+        good = check(options.name, out, workers, options.accept)
     except FedsynError as error:
         print(error, file=sys.stderr)
         return 2

@@ -17,14 +17,14 @@ import json
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, DataError
 from fedsyn.files import replace_synced
 from fedsyn.table.data.fetch import cache_dir
 from fedsyn.table.data.partition import Partitioner, PartitionInput, fill_small_clients, group_rows
@@ -44,7 +44,8 @@ class Clustering(Partitioner):
 
     The split belongs to the table and to `seed`, not to the run: runs with different seeds share it, as in
     the paper's experiments, and its embedding. `seed: null` draws a seed from the run's
-    randomness instead.
+    randomness instead. UMAP's coordinates differ by processor and library build, and so does the split:
+    figures that others are to repeat rest on a stored one (`splits`, written by `store_splits`).
 
     The codes are embedded as numbers, categories included, with UMAP's Euclidean metric. That is crude, and
     it is what the published code does: it reproduces the paper's Table 5 (0.525 on Adult, 0.79 on Magic),
@@ -53,14 +54,19 @@ class Clustering(Partitioner):
     Attributes:
         seed: of UMAP and k-means; None: drawn from the generator that `split` is given.
         cache: False neither reads nor writes the cache.
+        splits: file of stored splits, of which this table's is taken; a table that it does not hold is refused. Null:
+            UMAP and k-means run here.
     """
 
     name: ClassVar[str] = "clustering"
     seed: int | None = Field(default=0, ge=0, lt=2**32)
     cache: bool = True
+    splits: str | None = None
 
     def assign(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         seed = int(rng.integers(2**32)) if self.seed is None else self.seed
+        if self.splits is not None:
+            return group_rows(_stored(Path(self.splits), table, clients, seed), clients)
         regions = _k_means(self.embedding(table, seed), clients, seed)
         # k-means finds fewer clusters than K where fewer than K points are distinct.
         return fill_small_clients(group_rows(regions, clients), min_rows=int(clients <= table.rows))
@@ -73,16 +79,8 @@ class Clustering(Partitioner):
         points = table.codes.astype(np.float32)
         if not self.cache:
             return _project(points, seed)
-        facts = {
-            "version": _CACHE_VERSION,
-            "codes": hashlib.sha256(np.ascontiguousarray(table.codes, dtype="<i8").tobytes()).hexdigest(),
-            "attributes": list(table.domain.attributes),
-            "shape": [*table.codes.shape, *table.domain.shape],
-            "options": {"scale": "codes", **_UMAP},
-            "seed": seed,
-            "versions": _versions("umap-learn", "pynndescent", "numba", "scikit-learn", "numpy", "scipy"),
-        }
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        versions = _versions("umap-learn", "pynndescent", "numba", "scikit-learn", "numpy", "scipy")
+        digest = _digest(table, seed, version=_CACHE_VERSION, versions=versions)
         path = cache_dir() / "partitions" / f"embedding-{digest}.npy"
         with _alone(path):
             try:
@@ -97,6 +95,45 @@ class Clustering(Partitioner):
                 np.save(content, computed, allow_pickle=False)
                 replace_synced(path, content.getvalue())
         return computed
+
+
+def store_splits(path: Path, splits: Iterable[tuple[PartitionInput, Sequence[np.ndarray], int]]) -> None:
+    """Writes a file for `splits`, from tables, the rows of each client, and the seed."""
+    stored = {}
+    for table, parts, seed in splits:
+        holder = np.empty(table.rows, np.min_scalar_type(len(parts) - 1))
+        for client, rows in enumerate(parts):
+            holder[rows] = client
+        stored[_digest(table, seed, clients=len(parts))] = holder
+    np.savez_compressed(path, **stored)
+
+
+def _stored(path: Path, table: PartitionInput, clients: int, seed: int) -> np.ndarray:
+    """Returns the client of each row, (n,) int64, as the file has it."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            holder = stored.get(_digest(table, seed, clients=clients))
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        raise ConfigError(f"federation.partition.splits: {path} is no file of stored splits") from None
+    if holder is None or holder.shape != (table.rows,) or holder.max() >= clients:
+        raise DataError(
+            f"{path} holds no split of this table into {clients} clients with seed {seed}: its rows, columns or codes "
+            "differ. Without federation.partition.splits it is clustered here, which gives another split"
+        )
+    return holder.astype(np.int64)
+
+
+def _digest(table: PartitionInput, seed: int, **more: Any) -> str:
+    """Returns a hash of everything that an embedding depends on, and of `more`."""
+    facts = {
+        "codes": hashlib.sha256(np.ascontiguousarray(table.codes, dtype="<i8").tobytes()).hexdigest(),
+        "attributes": list(table.domain.attributes),
+        "shape": [*table.codes.shape, *table.domain.shape],
+        "options": {"scale": "codes", **_UMAP},
+        "seed": seed,
+        **more,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def _project(points: np.ndarray, seed: int) -> np.ndarray:

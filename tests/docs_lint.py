@@ -340,7 +340,8 @@ def _misfits(root: Path, folder: Path) -> Iterator[str]:
     asked = {metric for cell in sweep.cells for metric in cell.config.evaluation.metrics}
     known = COSTS | {metric_named(name).name for name in asked}
     judged: list[Any] = [*expected.ranks, *expected.values, *expected.claims, *expected.panels]
-    yield from (f"the sweep does not measure '{each.metric}'" for each in judged if each.metric not in known)
+    named = {name for each in judged for name in each.metric.split(" + ")}
+    yield from (f"the sweep does not measure '{name}'" for name in sorted(named - known))
     if not (expected.values or expected.claims):
         yield "it expects neither a value nor a claim"
     for rank in expected.ranks:
@@ -350,8 +351,8 @@ def _misfits(root: Path, folder: Path) -> Iterator[str]:
             yield from _same(lookup, (rank.where | table | which for which in rank.of), "a rank")
     for value in expected.values:
         lookup.combination(value.where)
-        if value.tolerance <= 0:
-            yield f"a tolerance of '{value.metric}' is not above 0"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    yield from check.unprinted(expected, page)
     for claim in expected.claims:
         if len(claim.descending) < 2:
             yield f"the claim '{claim.says}' compares nothing"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.splits import FILE
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 
@@ -46,9 +47,7 @@ def test_augflaim_on_even_clients(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_augflaim_on_clustered_clients(tmp_path: Path) -> None:
-    """UMAP takes minutes the first time; its embedding is then in the cache (FEDSYN_CACHE)."""
-    pytest.importorskip("umap", reason="the clustering partitioner needs the extra 'simulation'")
-    error, nll = mean_of_seeds(tmp_path)
+    error, nll = mean_of_seeds(tmp_path, f"federation.partition.splits={FILE}")
     assert error <= 0.46
     assert nll <= 22.5
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from claims.__main__ import moved, take
+from claims.derived import missing
 from claims.fingerprints import FINGERPRINTS, same
 from claims.register import ROOT, STRICT, Page, current, digest_of, load, noted, problems, stale, taken
 from fedsyn.selection.planning import Planner
@@ -27,6 +28,18 @@ def test_what_is_stale_says_until_when_it_may_be() -> None:
 
 def test_every_fingerprint_is_taken_and_used() -> None:
     assert set(taken()) == set(FINGERPRINTS) == {name for run in RUNS for name in run.fingerprints}
+
+
+@pytest.mark.thorough
+def test_an_entry_has_the_fingerprints_of_its_sweep() -> None:
+    assert {run.name: missing(run) for run in RUNS if missing(run)} == {}
+    run = next(run for run in RUNS if run.name == "flaim_figure1")
+    assert missing(replace(run, fingerprints={})) == ["aim", "flaim"]
+    assert missing(replace(run, command="python experiments/check.py distaim_table2", fingerprints={"aim": "0"})) == [
+        *("flaim", "sketch_aim", "splits")
+    ]
+    variants = replace(run, command="python experiments/check.py distributed_aim_adult", fingerprints={})
+    assert {"distributed_aim", "splits"} <= set(missing(variants))
 
 
 @pytest.mark.slow  # `make claims`, which CI runs

@@ -2,6 +2,7 @@
 
 import importlib.util
 import pickle
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +14,20 @@ import yaml
 
 from experiments.distributed_aim_figure1.run import top_k, top_k_overlap
 from experiments.drawing import Point, against
+from experiments.splits import FILE, clustered, with_splits
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, FedsynError
+from fedsyn.errors import ConfigError, DataError, FedsynError
 from fedsyn.loading import parse_config
+from fedsyn.plugins.partitioners.clustering import store_splits
 from fedsyn.registry import partitioner as make_partitioner
+from fedsyn.runs.prepare import encoded_table, split_tables
 from fedsyn.sweep import load_sweep
+from fedsyn.table.data.partition import PartitionInput
 
 pytestmark = pytest.mark.thorough
 
-EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
+ROOT = Path(__file__).resolve().parents[3]
+EXPERIMENTS = ROOT / "experiments"
 FOLDERS = sorted(path.parent for path in EXPERIMENTS.glob("*/expected.yaml"))
 
 
@@ -69,7 +75,7 @@ grid: {privacy.epsilon: [0.1, 100.0]}
 seeds: [0, 1]
 """
 EXPECTED = """
-values: [{where: {privacy.epsilon: 100.0}, metric: workload_error, expected: 0.1, tolerance: 0.3, paper: 0.2}]
+values: [{where: {privacy.epsilon: 100.0}, metric: workload_error, expected: 9.0, paper: 0.2}]
 claims:
   - says: more budget, less error
     metric: workload_error
@@ -86,10 +92,33 @@ panels: [{metric: workload_error, x: privacy.epsilon}]
 """
 
 
+class Small:
+    """A folder of experiments with one, `small`, whose results the first check leaves for the others."""
+
+    def __init__(self, folder: Path, check: ModuleType) -> None:
+        self.home, self.out, self.check = folder, folder / "out", check
+        (folder / "small").mkdir()
+        (folder / "small" / "sweep.yaml").write_text(SMALL)
+
+    def checked(self, expected: str, page: str, accepting: bool = False) -> bool:
+        (self.home / "small" / "expected.yaml").write_text(expected)
+        (self.home / "small" / "README.md").write_text(page)
+        return bool(self.check.check("small", self.out, 1, accepting))
+
+
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first check runs the sweep, the others find its cells finished."""
-    return tmp_path_factory.mktemp("checked") / "out"
+def small(tmp_path_factory: pytest.TempPathFactory, check: ModuleType) -> Small:
+    return Small(tmp_path_factory.mktemp("checked"), check)
+
+
+@pytest.fixture(scope="module")
+def accepted(small: Small) -> tuple[str, str]:
+    """What `--accept` writes, and a page that prints it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small.check, "HERE", small.home)
+        assert not small.checked(EXPECTED.replace("held: true", "held: false"), "| 9.0 |", accepting=True)
+    text = (small.home / "small" / "expected.yaml").read_text()
+    return text, f"| {yaml.safe_load(text)['values'][0]['expected']} |"
 
 
 @pytest.mark.parametrize(
@@ -97,48 +126,96 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("", "", True),
         ("held: true", "held: false", False),
-        ("expected: 0.1", "expected: 9.0", False),
         ("held: true", "held: true, factor: 1000", False),
         ("expected: [2.0, 1.0]", "expected: [1.0, 2.0]", False),
     ],
 )
 def test_check_runs_compares_and_draws(
-    check: ModuleType, tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, good: bool
+    small: Small, accepted: tuple[str, str], monkeypatch: pytest.MonkeyPatch, old: str, new: str, good: bool
 ) -> None:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    (folder / "sweep.yaml").write_text(SMALL)
-    (folder / "expected.yaml").write_text(EXPECTED.replace(old, new.replace(", f", "\n    f")) if old else EXPECTED)
-    monkeypatch.setattr(check, "HERE", tmp_path)
-    assert check.check("small", out, 1) is good
-    table = (out / "table.md").read_text(encoding="utf-8")
+    monkeypatch.setattr(small.check, "HERE", small.home)
+    expected, page = accepted
+    assert small.checked(expected.replace(old, new.replace(", f", "\n    f")) if old else expected, page) is good
+    table = (small.out / "table.md").read_text(encoding="utf-8")
     assert "more budget, less error" in table and "epsilon 100.0" in table
-    assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert (small.out / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_came_out_is_accepted_as_expected(
-    check: ModuleType, tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+CLUSTERED = """
+base:
+  mechanism: {name: naive_flaim, rounds: 1}
+  data: {source: synthfs, options: {rows: 200, clients: 4, features: 3}, bins: 4}
+  federation: {clients: 3, partition: {name: clustering}}
+  privacy: {epsilon: 1.0, delta: 1.0e-5, client_sizes: public}
+  workload: {degree: 2, size: 2}
+  evaluation: [workload_error]
+list: [{mechanism: {name: aim}}, {mechanism: {name: naive_flaim}}]
+seeds: [0, 1]
+"""
+
+
+def test_a_sweep_takes_shipped_splits_and_refuses_to_make_another(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(CLUSTERED)
+    sweep, file = load_sweep(tmp_path / "sweep.yaml"), tmp_path / "splits.npz"
+    central, config = (sweep.cells[i].config for i in (0, -1))
+    rows = encoded_table(config.data)
+    parts = [np.arange(i, len(rows.train), 3) for i in range(3)]
+    store_splits(file, [(PartitionInput(rows.train, rows.schema.domain), parts, 0)])
+    taken = [
+        split_tables(cell.config).parts
+        for cell in with_splits(sweep, file).cells
+        if cell.config.mechanism.name != "aim"
+    ]
+    assert len(taken) == 2 and all(np.array_equal(a, b) for each in taken for a, b in zip(each, parts, strict=True))
+    assert clustered([central]) == [] and clustered(cell.config for cell in sweep.cells) == [sweep.cells[2].config]
+    with pytest.raises(DataError, match="another split"):
+        with_splits(sweep)
+
+
+def test_every_clustered_table_of_a_sweep_has_its_split() -> None:
+    sweeps = [load_sweep(folder / "sweep.yaml") for folder in FOLDERS if (folder / "sweep.yaml").is_file()]
+    tables = clustered(cell.config for sweep in sweeps for cell in sweep.cells)
+    with np.load(FILE) as stored:
+        assert len(stored.files) == len(tables) == 7
+        assert all(stored[name].max() == 99 for name in stored)
+
+
+def test_a_digit_of_a_page_that_is_changed_is_found(
+    small: Small, accepted: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    (folder / "sweep.yaml").write_text(SMALL)
-    stale = EXPECTED.replace("expected: 0.1", "expected: 9.0").replace("held: true", "held: false")
-    (folder / "expected.yaml").write_text(stale)
-    monkeypatch.setattr(check, "HERE", tmp_path)
-    assert check.check("small", out, 1, accepting=True) is False
-    assert check.check("small", out, 1) is True
-    written = check.Expected.load(folder / "expected.yaml")
-    assert written.claims[0].held and written.values[0].paper == 0.2
+    monkeypatch.setattr(small.check, "HERE", small.home)
+    expected, page = accepted
+    number = page.strip("| ")
+    last = number[:-1] + str((int(number[-1]) + 5) % 10)
+    assert not small.checked(expected, page.replace(number, last)), "the page differs from what is expected"
+    other = str(round(2 * float(number), 4))
+    assert not small.checked(expected.replace(number, other), page.replace(number, other)), "both differ from the run"
+    assert small.checked(expected, page)
+
+
+@pytest.mark.parametrize(
+    "folder", [folder for folder in FOLDERS if (folder / "sweep.yaml").is_file()], ids=lambda f: f.name
+)
+def test_a_page_prints_what_is_expected_of_its_sweep(check: ModuleType, folder: Path) -> None:
+    expected, page = check.Expected.load(folder / "expected.yaml"), _text(folder / "README.md")
+    assert check.unprinted(expected, page) == []
+    if expected.values:
+        first = expected.values[0].expected
+        changed = re.sub(r"-?\d[\d,.]*\d", lambda each: "77.7" if check.rounds_to(first, each[0]) else each[0], page)
+        assert check.unprinted(expected, changed)
+
+
+def test_what_came_out_is_accepted_as_expected(check: ModuleType, accepted: tuple[str, str]) -> None:
+    document = yaml.safe_load(accepted[0])
+    assert document["claims"][0]["held"] is True and document["values"][0]["paper"] == 0.2
     with pytest.raises(ConfigError, match="1 values, of which 2 can be"):
-        check.accepted("expected: 1, tolerance: 2\nexpected: 1, tolerance: 2", [(1.0, 0.1, 4)], [])
+        check.accepted("expected: 1\nexpected: 1", [(1.0, 0.1, 4)], [])
 
 
-def test_an_expected_value_has_two_standard_errors(check: ModuleType) -> None:
-    assert check.accepted("expected: 7, tolerance: 1", [(0.12345, 0.01, 4)], []) == "expected: 0.123, tolerance: 0.010"
-    assert check.accepted("expected: 7, tolerance: 1", [(12345.6, 0.0, 4)], []) == "expected: 12346, tolerance: 123"
-    assert (
-        check.accepted("expected: 7, tolerance: 1", [(0.0, 3e-5, 4)], []) == "expected: 0.000000, tolerance: 0.000030"
-    )
+def test_an_expected_value_has_two_digits_of_its_error(check: ModuleType) -> None:
+    assert check.accepted("expected: 7", [(0.12345, 0.01, 4)], []) == "expected: 0.123"
+    assert check.accepted("expected: 7", [(12345.6, 0.0, 4)], []) == "expected: 12346"
+    assert check.accepted("expected: 7", [(0.0, 3e-5, 4)], []) == "expected: 0.000000"
 
 
 def test_check_refuses_what_the_sweep_does_not_hold(check: ModuleType, tmp_path: Path) -> None:
@@ -150,7 +227,7 @@ def test_check_refuses_what_the_sweep_does_not_hold(check: ModuleType, tmp_path:
         lookup.combination({"mechanism.name": "aim"})
     with pytest.raises(ConfigError, match="no experiment"):
         check.check("nothing", tmp_path, 1)
-    (tmp_path / "expected.yaml").write_text("values: [{where: {}, metric: nll, expectd: 1, tolerance: 1}]")
+    (tmp_path / "expected.yaml").write_text("values: [{where: {}, metric: nll, expectd: 1}]")
     with pytest.raises(ConfigError, match="expectd"):
         check.Expected.load(tmp_path / "expected.yaml")
 
@@ -178,14 +255,32 @@ def has_two_modes(folder: Path, check: ModuleType) -> None:
     recorded = [*document["facts"].values(), *document["claims"]]
     assert all("full" in entry or "fast" in entry for entry in recorded)
     assert any("fast" in entry for entry in recorded)
-    command = check.fast_command(folder.name)
-    assert command is not None and command[1:] == [str(folder / "run.py"), "--fast"]
+    assert str(check.program_of(folder.name)).startswith(f"python experiments/{folder.name}/run.py --fast")
     assert f"python experiments/check.py {folder.name}" in _text(folder / "README.md")
 
 
-def test_only_programs_with_a_fast_mode_are_run_by_check(check: ModuleType) -> None:
-    assert len(TIMED) == 5
-    assert {folder.name for folder in FOLDERS if check.fast_command(folder.name)} == {f.name for f in TIMED}
+LISTED = re.findall(r"^\| \[(\w+)\]\(\1\)", _text(EXPERIMENTS / "README.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_check_knows_every_experiment_that_the_page_lists(check: ModuleType, name: str) -> None:
+    command = check.program_of(name)
+    if command is None:
+        assert load_sweep(EXPERIMENTS / name / "sweep.yaml").cells
+    else:
+        paths = [ROOT / path for path in re.findall(r"python (\S+\.py)", command)]
+        paths += [ROOT / f"{module.replace('.', '/')}.py" for module in re.findall(r"python -m (\S+)", command)]
+        assert paths and all(path.is_file() for path in paths)
+
+
+def test_every_experiment_is_listed() -> None:
+    assert len(TIMED) == 5 and len(LISTED) == len(set(LISTED))
+    assert set(LISTED) == {path.parent.name for path in EXPERIMENTS.glob("*/README.md")} - {"variants"}
+
+
+def test_a_program_gets_its_folder_and_says_how_it_went(check: ModuleType, tmp_path: Path) -> None:
+    assert check.run_program("python -c 'import experiments.check' && echo $WORKERS > $OUT/n", tmp_path / "a", 3) == 0
+    assert (tmp_path / "a" / "n").read_text() == "3\n" and check.run_program("exit 4", tmp_path, 1) == 4
 
 
 def test_a_timed_run_counts_each_side_and_every_byte(timed: ModuleType, tmp_path: Path) -> None:

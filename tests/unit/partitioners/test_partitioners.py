@@ -259,6 +259,27 @@ def test_processes_that_share_an_embedding_compute_it_once(tmp_path: Path, monke
     assert found == [data.codes[:, :2].tolist()] * 4 and len(computed) == 1
 
 
+def test_a_stored_split_is_taken_whatever_umap_makes_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, file = blobs(15), tmp_path / "splits.npz"
+    parts = make_partitioner("clustering", cache=False).split(data, 3, rng())
+    clustering_module.store_splits(file, [(data, parts, 0)])
+    stored = make_partitioner("clustering", splits=str(file))
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(clustering_module, "_project", lambda points, seed: points[:, :2])
+        elsewhere.setattr(clustering_module, "_k_means", lambda points, clients, seed: np.zeros(len(points), np.int64))
+        assert all(np.array_equal(a, b) for a, b in zip(parts, stored.split(data, 3, rng()), strict=True))
+    changed = data.codes.copy()
+    changed[0, 0] += 1
+    for other, clients in ((data, 4), (PartitionInput(changed, data.domain), 3)):
+        with pytest.raises(DataError, match=r"holds no split of this table .* gives another split"):
+            stored.split(other, clients, rng())
+    with pytest.raises(DataError, match="with seed 1"):
+        make_partitioner("clustering", splits=str(file), seed=1).split(data, 3, rng())
+    file.write_text("no archive")
+    with pytest.raises(ConfigError, match="no file of stored splits"):
+        stored.split(data, 3, rng())
+
+
 def test_clustering_without_a_writable_cache_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("FEDSYN_CACHE", str(tmp_path / "file"))
