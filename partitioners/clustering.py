@@ -99,7 +99,7 @@ class Clustering(Partitioner):
 
 def store_splits(path: Path, splits: Iterable[tuple[PartitionInput, Sequence[np.ndarray], int]]) -> None:
     """Writes a file for `splits`, from tables, the rows of each client, and the seed."""
-    stored = {}
+    stored = dict[str, Any]()
     for table, parts, seed in splits:
         holder = np.empty(table.rows, np.min_scalar_type(len(parts) - 1))
         for client, rows in enumerate(parts):
@@ -120,7 +120,8 @@ def _stored(path: Path, table: PartitionInput, clients: int, seed: int) -> np.nd
             f"{path} holds no split of this table into {clients} clients with seed {seed}: its rows, columns or codes "
             "differ. Without federation.partition.splits it is clustered here, which gives another split"
         )
-    return holder.astype(np.int64)
+    clients_of: np.ndarray = holder.astype(np.int64)
+    return clients_of
 
 
 def _digest(table: PartitionInput, seed: int, **more: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.splits import FILE
 from fedsyn import yamlio
 from fedsyn.errors import FedsynError
 from fedsyn.evaluation.real.marginals import client_heterogeneity
@@ -25,6 +26,8 @@ from fedsyn.table.counting.workload import Workload, all_kway
 
 def total_variation(source: str, partition: dict[str, Any], seed: int, clients: int) -> float:
     """Mean total variation distance between a client's and the pooled marginals, over clients and marginals."""
+    if partition["name"] == "clustering":
+        partition = {**partition, "splits": str(FILE)}
     document = {
         "mechanism": {"name": "augflaim"},
         "data": {"source": source, "test_fraction": 0.1},
