@@ -98,7 +98,7 @@ class Clustering(Partitioner):
 
 
 def store_splits(path: Path, splits: Iterable[tuple[PartitionInput, Sequence[np.ndarray], int]]) -> None:
-    """Writes a file for `splits`, from tables, the rows of each client, and the seed."""
+    """Writes tables, the rows of their clients and seeds for `splits`."""
     stored = dict[str, Any]()
     for table, parts, seed in splits:
         holder = np.empty(table.rows, np.min_scalar_type(len(parts) - 1))
@@ -109,12 +109,12 @@ def store_splits(path: Path, splits: Iterable[tuple[PartitionInput, Sequence[np.
 
 
 def _stored(path: Path, table: PartitionInput, clients: int, seed: int) -> np.ndarray:
-    """Returns the client of each row, (n,) int64, as the file has it."""
+    """Returns the stored client of each row, (n,) int64."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             holder = stored.get(_digest(table, seed, clients=clients))
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
-        raise ConfigError(f"federation.partition.splits: {path} is no file of stored splits") from None
+        raise ConfigError(f"federation.partition.splits: {path} does not hold stored splits") from None
     if holder is None or holder.shape != (table.rows,) or holder.max() >= clients:
         raise DataError(
             f"{path} holds no split of this table into {clients} clients with seed {seed}: its rows, columns or codes "
@@ -125,7 +125,7 @@ def _stored(path: Path, table: PartitionInput, clients: int, seed: int) -> np.nd
 
 
 def _digest(table: PartitionInput, seed: int, **more: Any) -> str:
-    """Returns a hash of everything that an embedding depends on, and of `more`."""
+    """Returns a hash of what decides an embedding, and of `more`."""
     facts = {
         "codes": hashlib.sha256(np.ascontiguousarray(table.codes, dtype="<i8").tobytes()).hexdigest(),
         "attributes": list(table.domain.attributes),

@@ -276,7 +276,7 @@ def test_a_stored_split_is_taken_whatever_umap_makes_here(tmp_path: Path, monkey
     with pytest.raises(DataError, match="with seed 1"):
         make_partitioner("clustering", splits=str(file), seed=1).split(data, 3, rng())
     file.write_text("no archive")
-    with pytest.raises(ConfigError, match="no file of stored splits"):
+    with pytest.raises(ConfigError, match="does not hold stored splits"):
         stored.split(data, 3, rng())
 
 
