@@ -17,6 +17,7 @@ _FAMILIES = {
     "mst": ("mst", "fed_mst"),
     "ctgan": ("fed_dp_ctgan",),
     "sketch_aim": ("sketch_aim",),
+    "each_alone": ("each_alone",),
     "distributed_aim": ("distributed_aim",),
 }
 _PROTOCOLS = {"secagg": "secure_sums", "mpc": "parties", "fhe": "ciphertexts"}

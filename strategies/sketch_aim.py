@@ -42,7 +42,7 @@ from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.randomness import RandomSource
 from fedsyn.selection.coarse import CoarseMarginals, has_order
 from fedsyn.selection.factors import Cuts, SketchedPair, correlations, factor_model, factors, looks, scores
-from fedsyn.selection.halves import halves
+from fedsyn.selection.halves import halves, noise_again
 from fedsyn.selection.planning import MeasurementPlan, ModelErrors, OneByOne, Planner, shrunk
 from fedsyn.selection.resolution import Ladders
 from fedsyn.selection.scores import contained_in
@@ -850,9 +850,7 @@ class Sketched:
         """Yields sketches that plan and sketches that judge (`fedsyn.selection.halves`)."""
         sketcher = self.sketcher
         units = [sketcher.unit(i) for i in range(len(self.values))]
-        drawn = sketcher.split(
-            coins.standard_normal(sketcher.length) * np.repeat(self.sigmas * units, sketcher.lengths)
-        )
+        drawn = sketcher.split(noise_again(np.repeat(self.sigmas * units, sketcher.lengths), coins))
         for both in halves(self.values, drawn):
             one, other = (replace(self, values=h.values, sigmas=self.sigmas * sqrt(h.variance)) for h in both)
             yield one, other

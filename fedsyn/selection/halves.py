@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from fedsyn.domain import Floats
+from fedsyn.randomness import RandomSource
 
 #: Variance that is added to the look that plans, c^2, as a share of the noise's. The plan is then nearly the run's own,
 #: and the look that judges has 1 + 1/c^2 times the variance, which all sketches together bear. Chosen on the tuning
@@ -42,6 +43,11 @@ class Half:
 
     values: list[Floats]
     variance: float
+
+
+def noise_again(sigmas: Floats, coins: RandomSource) -> Floats:
+    """Draws w by public coins, (n,), from (n,) standard deviations."""
+    return coins.standard_normal(len(sigmas)) * sigmas
 
 
 def halves(values: Sequence[Floats], drawn: Sequence[Floats]) -> Iterator[tuple[Half, Half]]:

@@ -183,6 +183,7 @@ def test_what_writes_markdown_escapes_it() -> None:
     """A module that names a Markdown file writes it by `filled`, or is listed with the reason why it need not."""
     listed = {
         "fedsyn/runs/directory.py": "the name alone; what is written is made by report/run_page.py",
+        "fedsyn/front/cli/new.py": "reads the page that a new mechanism's files stand on",
         "fedsyn/front/archive.py": "writes what report/run_page.py made",
         "fedsyn/deploy/plan.py": "YAML, each value as yamlio writes it",
     }

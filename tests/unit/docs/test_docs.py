@@ -19,7 +19,7 @@ MAKEFILE = "demo: setup\n\ttrue\n\ntest: setup\n\ttrue\n"
 README = "# One\n\n```sh\nmake demo    # first\nmake test\n```\n"
 CONFIG = (ROOT / "configs" / "demo.yaml").read_text(encoding="utf-8")
 EXPERIMENT = {
-    "README.md": "`python experiments/check.py small`",
+    "README.md": "`python experiments/check.py small` prints 0.512",
     "sweep.yaml": """\
 base:
   mechanism: {name: aim, rounds: 2}
@@ -31,7 +31,7 @@ base:
 grid: {privacy.epsilon: [0.1, 100.0]}
 seeds: [0, 1, 2]
 """,
-    "expected.yaml": "values: [{where: {privacy.epsilon: 0.1}, metric: workload_error, expected: 1, tolerance: 1}]\n",
+    "expected.yaml": "values: [{where: {privacy.epsilon: 0.1}, metric: workload_error, expected: 0.512}]\n",
 }
 Write = Callable[..., Path]
 
@@ -104,7 +104,7 @@ PLANTED = [
     (docs_lint.experiments, "experiments/small/expected.yaml", EXPERIMENT["expected.yaml"].replace("0.1", "3.0"),
      "no cell"),
     (docs_lint.experiments, "experiments/small/expected.yaml",
-     EXPERIMENT["expected.yaml"].replace("tolerance: 1", "tolerance: 0"), "is not above 0"),
+     EXPERIMENT["expected.yaml"].replace("0.512", "0.513"), "0.513"),
     (docs_lint.experiments, "experiments/small/expected.yaml",
      "claims: [{says: c, metric: workload_error, held: true, descending: [{privacy.epsilon: 0.1}]}]",
      "the claim 'c' compares nothing"),

@@ -50,6 +50,7 @@ TYPED: dict[str, list[str] | None] = {
     "evaluate": ["evaluate", "out", "--real", "other.csv", "--out", "page.html"],
     "compare": ["compare", "out", "out2"],
     "report": ["report", "out", "--no-real"],
+    "new": ["new", SCRIPT],
     "sweep": ["sweep", "sweep.yaml", "--out", "swept"],
     "partition": ["partition", "run.yaml"],
     "explain": ["explain", "run.yaml"],
