@@ -107,7 +107,7 @@ def honest(what: Estimand, models: list[Model], n: int, population: Population, 
 def alone(found: tuple[Floats, Floats]) -> Combined:
     """One table's estimates in the form of `Combined`, for their plain intervals."""
     q, v = found
-    return Combined(q, v, np.zeros_like(v), v, np.full_like(v, np.inf), np.zeros(len(v), bool), found, 1)
+    return Combined(q, v, np.zeros_like(v), v, np.zeros(len(v), bool), found, 1, np.zeros_like(v))
 
 
 @cache
