@@ -47,7 +47,8 @@ class Half:
 
 def noise_again(sigmas: Floats, coins: RandomSource) -> Floats:
     """Draws w by public coins, (n,), from (n,) standard deviations."""
-    return coins.standard_normal(len(sigmas)) * sigmas
+    drawn: Floats = coins.standard_normal(len(sigmas)) * sigmas
+    return drawn
 
 
 def halves(values: Sequence[Floats], drawn: Sequence[Floats]) -> Iterator[tuple[Half, Half]]:
