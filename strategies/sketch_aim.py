@@ -7,7 +7,7 @@ docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, prod, sqrt
@@ -16,15 +16,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
-from scipy.cluster.hierarchy import DisjointSet
 from scipy.special import chdtrc
 
 from fedsyn.domain import Floats
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
-from fedsyn.inference import Model, estimate
 from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity, PlannedTree
-from fedsyn.inference.estimation import estimate_config
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.mechanism import Clique, Measurement, MechanismStrategy, ModelView, Protocol, Sum, Summed
 from fedsyn.plugins.clients.sketch_aim import (
@@ -39,10 +36,8 @@ from fedsyn.plugins.clients.sketch_aim import (
     residual_weights,
 )
 from fedsyn.protocol.cohorts import cohort_size
-from fedsyn.randomness import RandomSource
 from fedsyn.selection.coarse import CoarseMarginals, has_order
 from fedsyn.selection.factors import Cuts, SketchedPair, correlations, factor_model, factors, looks, scores
-from fedsyn.selection.halves import halves, noise_again
 from fedsyn.selection.planning import MeasurementPlan, ModelErrors, OneByOne, Planner, shrunk
 from fedsyn.selection.resolution import Ladders
 from fedsyn.selection.scores import contained_in
@@ -220,7 +215,7 @@ class SketchAim(MechanismStrategy):
         arrays = self.groups([self.candidates.cliques[i] for i in request.cliques], request.width)
         sketcher, factor = request.sketcher(self.contract, arrays), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
-        self.sketches = Sketched.of(sketcher, values, sums.sigmas[0] * factor)
+        self.sketches = Sketched(sketcher, values, sums.sigmas[0] * factor)
         return self.sketches
 
     def sketch_errors(self) -> Sequence[SketchError]:
@@ -261,136 +256,41 @@ class SketchAim(MechanismStrategy):
     def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
         """Starts the fits from the hidden factors that the sketches show.
 
-        They stay only if the plan's predicted error is no larger with them, and no trial speaks against them.
+        They stay only if the plan's predicted error is no larger with them.
 
         Returns:
             The sketches, which then know what was fitted to them.
-        """
-        linked = self.linked(sketched)
-        if linked is None:
-            return sketched
-        # Plan from both models.
-        without, before = self.predicted_error(sketched, measurements, left), (self.model, self.capacity, self._view)
-        self.model, self.capacity, shown = linked
-        fitted = sketched.fitted_to(shown)
-        beside, after = self.predicted_error(fitted, measurements, left), (self.model, self.capacity, self._view)
-        self.model, self.capacity, self._view = before
-        if beside > without:
-            return sketched
-        if not self.pays(sketched.pairs(), measurements, left):
-            self.record.notes.append("columns share a factor, but trials foresee less error with pairs alone")
-            return sketched
-        self.model, self.capacity, self._view = after
-        self.base, self.sketches = self.model, fitted
-        sizes = ", ".join(f"{len(loadings)} columns" for loadings in shown)
-        self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {sizes}")
-        return fitted
-
-    def linked(self, sketched: Sketched) -> tuple[Model, Capacity, list[dict[str, float]]] | None:
-        """Returns the factors' model, its tree, and their loadings.
-
-        None: they show no factor, or one that does not fit the tree as a whole.
         """
         assert self.model is not None
         cuts, sketched_pairs = self.cuts(), list(sketched.looks(self.masses(), self.total))
         shown = factors(correlations(sketched_pairs, cuts, self.total))
         if not shown:
-            return None
-        model = factor_model(self.domain, cuts, shown, self.model.total)
-        capacity = Capacity(model.domain, self.config.inference)
-        star = [clique for clique in model.potentials if len(clique) > 1]
-        return (model, capacity, shown) if len(capacity.add_while_fitting(star)) == len(star) else None
+            return sketched
+        # The factor model has to fit the tree as a whole.
+        linked = factor_model(self.domain, cuts, shown, self.model.total)
+        capacity = Capacity(linked.domain, self.config.inference)
+        star = [clique for clique in linked.potentials if len(clique) > 1]
+        if len(capacity.add_while_fitting(star)) < len(star):
+            return sketched
+        # Plan from both models; the smaller predicted error stands.
+        error = self.foreseen_error(sketched, measurements, left)
+        before = self.model, self.capacity, self._view
+        self.model, self.capacity = linked, capacity
+        fitted = sketched.fitted_to(shown)
+        if self.foreseen_error(fitted, measurements, left) > error:
+            self.model, self.capacity, self._view = before
+            return sketched
+        self.base, self.sketches = linked, fitted
+        sizes = ", ".join(f"{len(loadings)} columns" for loadings in shown)
+        self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {sizes}")
+        return fitted
 
-    def predicted_error(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> float:
+    def foreseen_error(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> float:
         """Returns the predicted error of a plan from the last model."""
         errors = self.errors(sketched, measurements, self.view)
         fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and fits(q)]
         return self.best(errors, eligible, 1.0, left + errors.paid).error
-
-    def pays(self, pairs: Sketched, measurements: Sequence[Measurement], left: float) -> bool:
-        """Returns whether no trial foresees more error with hidden factors.
-
-        One half of the sketches finds the factors, plans and fits, and the other judges. Factors go where both splits
-        say so: where these disagree, or a half shows no factor, the sketches cannot tell.
-        """
-        assert self.model is not None
-        first = self.model, self.capacity
-        for planned, judged in pairs.halves(self.randomness.ordinary("trial")):
-            if (linked := self.linked(planned)) is None:
-                return True
-            model, capacity, shown = linked
-            without = self.foreseen_error(*first, planned, judged, measurements, left)
-            beside = self.foreseen_error(model, capacity, planned.fitted_to(shown), judged, measurements, left)
-            if beside <= without:
-                return True
-        return False
-
-    def foreseen_error(
-        self,
-        start: Model,
-        capacity: Capacity,
-        planned: Sketched,
-        judged: Sketched,
-        measurements: Sequence[Measurement],
-        left: float,
-    ) -> float:
-        """Returns the error foreseen of a run from a model.
-
-        A plan's own prediction does not compare two models. It adds up what all cliques miss as if measuring one said
-        nothing of the others, while a chain of strong links says nearly all of the pairs between its ends; and beside a
-        factor, which takes room in every clique, far fewer cliques can be measured. So a plan of pairs is tried: the
-        strongest links first, the spanning forest that `mst` would measure, then what a plan adds to them, each fitted
-        as it was sketched. Of what is planned the planner knows the noise and what groups leave unseen; how far the
-        fit is off elsewhere, sketches tell that it has not seen.
-
-        Args:
-            start: a first model.
-            capacity: its tree.
-            planned: sketches to plan from and to fit.
-            judged: the same with independent noise.
-            measurements: so far.
-            left: mu^2 that is left.
-        """
-        cliques, before = self.candidates.cliques, (self.model, self.capacity)
-        pairs = [i for i, q in enumerate(cliques) if len(q) == 2]
-        known, missed = np.zeros(len(cliques), np.bool_), np.zeros(len(cliques))
-        new, steps = list[int](), dict[int, int]()
-
-        def errors(seen: Sketched) -> ModelErrors:
-            """Returns errors as sketches see them, beside those of plans."""
-            found = self.errors(seen, measurements, self.view)
-            found.parts[known] = missed[known]
-            return replace(found, noisy=dict.fromkeys(new, 0.0) | found.noisy, steps=steps)
-
-        node, self.model, self.capacity = self.config.inference, start, capacity.copy()
-        settings = estimate_config(node, node.iterations or self.options.iterations, stop_at_noise_level=True)
-        current = errors(planned)
-        budget = left + current.paid
-        for which in (self.strongest_links(current), pairs):
-            fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
-            plan = self.best(errors(planned), [i for i in which if not known[i] and fits(cliques[i])], 1.0, budget)
-            new, missed, steps = [*new, *plan.cliques], plan.parts, plan.steps
-            self.capacity.add([cliques[i] for i in plan.cliques])
-            inside = contained_in([cliques[i] for i in new])
-            known[pairs] = [inside(cliques[i]) for i in pairs]
-            self.model = estimate(
-                start.domain,
-                [*measurements, *planned.residuals(inside)],
-                total=start.total,
-                config=settings,
-                warm_start=self.model,
-                prior=start if start.domain.hidden else None,
-            )
-        foreseen = self.planner.best(errors(judged), [], OneByOne(), budget).error
-        self.model, self.capacity = before
-        return foreseen
-
-    def strongest_links(self, errors: ModelErrors) -> list[int]:
-        """Returns the pairs of the maximum spanning forest, by missed error."""
-        cliques, forest = self.candidates.cliques, DisjointSet(self.domain)
-        order = [i for i in np.argsort(-errors.parts, kind="stable").tolist() if len(cliques[i]) == 2]
-        return [i for i in order if errors.parts[i] > 0.0 and forest.merge(*cliques[i])]
 
     # Planning ---------------------------------------------------------------------------------------------------------
 
@@ -742,21 +642,17 @@ class Sketched:
     Attributes:
         sketcher: that made them.
         values: one vector per sketch, in records.
-        sigmas: (sketches,) standard deviations of their noise.
+        sigma: standard deviation of their noise before weights.
         fitted: parameters per sketch that were fitted to these very values, and are in the model.
-        formed: coarse marginals of models, of each clique. They do not depend on the values.
     """
 
     sketcher: Sketcher
     values: list[npt.NDArray[np.float64]]
-    sigmas: Floats
+    sigma: float
     fitted: Mapping[Clique, float] = field(default_factory=dict)
-    formed: WeakKeyDictionary[ModelView, list[Floats]] = field(repr=False, default_factory=WeakKeyDictionary)
-
-    @classmethod
-    def of(cls, sketcher: Sketcher, values: list[npt.NDArray[np.float64]], sigma: float) -> Sketched:
-        """Makes opened sketches, whose noise was sigma before their weights."""
-        return cls(sketcher, values, np.array([sketcher.sigma_of(i, sigma) for i in range(len(values))]))
+    _coarse: WeakKeyDictionary[ModelView, list[Floats]] = field(
+        init=False, repr=False, default_factory=WeakKeyDictionary
+    )
 
     def coarse(self, view: ModelView) -> list[Floats]:
         """Returns the model's coarse marginals, of each clique.
@@ -764,10 +660,10 @@ class Sketched:
         The marginals themselves are formed once for each view, and one after the other: together they may have
         thousands of times the model's cells.
         """
-        if view not in self.formed:
+        if view not in self._coarse:
             marginals = enumerate(view.each(self.sketcher.cliques))
-            self.formed[view] = [self.sketcher.coarse(i, marginal) for i, marginal in marginals]
-        return self.formed[view]
+            self._coarse[view] = [self.sketcher.coarse(i, marginal) for i, marginal in marginals]
+        return self._coarse[view]
 
     def distances(self, view: ModelView) -> Floats:
         """Returns the model's distances, their noise, and supports, (3, sketches).
@@ -781,7 +677,7 @@ class Sketched:
         for which, coarse, seen in self.sketcher.together(self.coarse(view)):
             noises = self.sketcher.noises(which[0])
             support[which] = effective_cells_of_each(coarse)
-            sigma = self.sigmas[which]
+            sigma = np.array([self.sketcher.sigma_of(i, self.sigma) for i in which])
             squared[which] = self.off(which, view.model.total * seen, sigma) + 2.0 * fitted[which] * sigma * sigma
             spread[which] = sqrt(2.0 * noises) * sigma * sigma
         return distances
@@ -817,7 +713,8 @@ class Sketched:
         """
         squared, _, _ = self.distances(view)
         entries = np.array([self.sketcher.noises(i) for i in range(len(self.values))], np.float64)
-        chances = chdtrc(entries, np.maximum(squared / self.sigmas**2 + entries, 0.0))
+        sigmas = np.array([self.sketcher.sigma_of(i, self.sigma) for i in range(len(self.values))])
+        chances = chdtrc(entries, np.maximum(squared / sigmas**2 + entries, 0.0))
         return bool(len(chances) * chances.min() < _CHANCE)
 
     # Hidden factors ---------------------------------------------------------------------------------------------------
@@ -825,7 +722,7 @@ class Sketched:
     def looks(self, counts: Mapping[str, npt.NDArray[np.float64]], total: float) -> Iterator[SketchedPair]:
         """Yields the sketched pairs, each beside what independence would show."""
         masses = {name: mass / mass.sum() for name, mass in counts.items()}
-        return looks(self.sketcher, self.values, self.sigmas, masses, total)
+        return looks(self.sketcher, self.values, self.sigma, masses, total)
 
     def fitted_to(self, factors: Sequence[Mapping[str, float]]) -> Sketched:
         """Returns these sketches, with the factors' loadings fitted to them.
@@ -838,33 +735,6 @@ class Sketched:
             shares |= dict.fromkeys(pairs, len(loadings) / max(1, len(pairs)))
         return replace(self, fitted=shares)
 
-    # Trials of plans --------------------------------------------------------------------------------------------------
-
-    def pairs(self) -> Sketched:
-        """Returns the sketches of pairs alone."""
-        which = [i for i, clique in enumerate(self.sketcher.cliques) if len(clique) == 2]
-        sketcher = replace(self.sketcher, cliques=tuple(self.sketcher.cliques[i] for i in which))
-        return Sketched(sketcher, [self.values[i] for i in which], self.sigmas[which])
-
-    def halves(self, coins: RandomSource) -> Iterator[tuple[Sketched, Sketched]]:
-        """Yields sketches that plan and sketches that judge (`fedsyn.selection.halves`)."""
-        sketcher = self.sketcher
-        units = [sketcher.unit(i) for i in range(len(self.values))]
-        drawn = sketcher.split(noise_again(np.repeat(self.sigmas * units, sketcher.lengths), coins))
-        for both in halves(self.values, drawn):
-            one, other = (replace(self, values=h.values, sigmas=self.sigmas * sqrt(h.variance)) for h in both)
-            yield one, other
-
-    def residuals(self, some: Callable[[Clique], bool]) -> list[Measurement]:
-        """Returns some sketches as measured residuals, in their own groups."""
-        sketcher, residuals = self.sketcher, list[Measurement]()
-        for i, (clique, shape) in enumerate(zip(sketcher.cliques, sketcher.shapes, strict=True)):
-            if some(clique):
-                groups = tuple(np.asarray(sketcher.grouping[key]) for key in zip(clique, shape, strict=True))
-                values = self.values[i].reshape(shape)
-                residuals.append(Measurement(clique, values, float(self.sigmas[i]), groups=groups, beyond=True))
-        return residuals
-
     # For the run's records and the shrinkage --------------------------------------------------------------------------
 
     def sketch_errors(self, view: ModelView) -> list[SketchError]:
@@ -874,7 +744,7 @@ class Sketched:
         alone = np.empty(len(self.values))
         coarse = [sketcher.coarse(i, independent(masses, clique)) for i, clique in enumerate(sketcher.cliques)]
         for which, _, apart in sketcher.together(coarse):
-            alone[which] = self.off(which, rows * apart, self.sigmas[which])
+            alone[which] = self.off(which, rows * apart, np.array([sketcher.sigma_of(i, self.sigma) for i in which]))
         errors = []
         for i, (clique, *distance) in enumerate(zip(sketcher.cliques, *self.distances(view), strict=True)):
             squared, spread, support = map(float, distance)
@@ -891,7 +761,7 @@ class Sketched:
         sketcher, departures = self.sketcher, dict[Clique, Departure]()
         for which, _, seen in sketcher.together(self.coarse(view)):
             for i, probabilities in zip(which.tolist(), seen, strict=True):
-                sigma = float(self.sigmas[i])
+                sigma = sketcher.sigma_of(i, self.sigma)
                 spread, noises = sketcher.spread(i), sketcher.noises(i)
                 departures[sketcher.cliques[i]] = Departure(probabilities, self.values[i], sigma, spread, noises)
         return departures

@@ -177,14 +177,14 @@ class SketchedPair:
 
 
 def looks(
-    sketcher: Sketcher, values: Sequence[Floats], sigmas: Floats, masses: Mapping[str, Floats], total: float
+    sketcher: Sketcher, values: Sequence[Floats], sigma: float, masses: Mapping[str, Floats], total: float
 ) -> Iterator[SketchedPair]:
     """Yields the sketched pairs, each beside what independence would show.
 
     Args:
         sketcher: that made the values.
         values: of each of its cliques, opened.
-        sigmas: standard deviation of the noise in each of them.
+        sigma: standard deviation of the noise before weights.
         masses: (values,) probabilities of each attribute, as released.
         total: records.
     """
@@ -193,8 +193,9 @@ def looks(
             shape = sketcher.shapes[i]
             apart = sketcher.of_marginal(i, np.multiply.outer(masses[clique[0]], masses[clique[1]]).ravel())
             groups = tuple(sketcher.grouping[key] for key in zip(clique, shape, strict=True))
-            beyond = (values[i] / total - apart).reshape(shape)
-            yield SketchedPair(clique, groups, beyond, float(sigmas[i]) / total)
+            yield SketchedPair(
+                clique, groups, (values[i] / total - apart).reshape(shape), sketcher.sigma_of(i, sigma) / total
+            )
 
 
 # The order of unordered values ---------------------------------------------------------------------------------------

@@ -123,14 +123,12 @@ class MeasurementPlan:
         cliques: the new ones, the most useful first.
         error: predicted: what is missed and what noise adds, weighted over the queries, in records.
         steps: of the cliques that are measured in groups, where on its ladder each is.
-        parts: (m,) squared errors that are still missed.
         full: whether cliques were left out for lack of room.
     """
 
     cliques: list[int]
     error: float
     steps: dict[int, int]
-    parts: Floats
     full: bool = False
 
 
@@ -338,7 +336,7 @@ class Planner:
             search.changed(inside)
         # Predicted error: what is still missed, and the noise of all measurements.
         overlooked = float(self.weights @ np.sqrt(self.inside(np.where(self.single, 0.0, parts))[self.queries]))
-        return MeasurementPlan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps, parts, full)
+        return MeasurementPlan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps, full)
 
     def precisions(self, errors: ModelErrors, chosen: Sequence[int], left: float) -> dict[int, float]:
         """Returns mu^2 for each new and each measured clique.

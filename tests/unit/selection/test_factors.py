@@ -34,8 +34,7 @@ def sketched(codes: Codes, domain: Domain, width: int = 64, sigma: float = 1e-3,
     masses = {name: np.bincount(codes[:, i], minlength=domain[name]) / n for i, name in enumerate(domain)}
     sketcher = Interactions(domain, cliques, width, grouping_of(domain, cliques, width, masses))
     noise = np.random.default_rng(seed).normal(0.0, sigma, sketcher.length)
-    sigmas = np.array([sketcher.sigma_of(i, sigma) for i in range(len(cliques))])
-    return masses, list(looks(sketcher, sketcher.split(sketcher.of_rows(codes) + noise), sigmas, masses, n))
+    return masses, list(looks(sketcher, sketcher.split(sketcher.of_rows(codes) + noise), sigma, masses, n))
 
 
 def ordered_cuts(masses: dict[str, npt.NDArray[np.float64]]) -> dict[str, Cuts]:

@@ -75,7 +75,7 @@ def plain(
                 if len(q) > 1 and set(q) <= set(plan.candidates.cliques[clique]):
                     parts[j] *= left
     overlooked = float(plan.weights @ np.sqrt(plan.inside(np.where(plan.single, 0.0, parts))[plan.queries]))
-    return MeasurementPlan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps, parts)
+    return MeasurementPlan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps)
 
 
 def problem(seed: int) -> tuple[Planner, ModelErrors, list[int], float, Floats | None]:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import fedsyn
-from experiments.held_out import held_cells
 from experiments.likert.run import ITEMS, LISTED, WORDS, answers, correlation, listed_as
 from fedsyn.domain import Domain
 from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.sketch_aim import Arrangement, FirstLook, Residuals, SketchAimContract, Sketches
-from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched
-from fedsyn.selection.sketches import ARRANGING, Interactions
-from fedsyn.table.counting.marginals import count
+from fedsyn.selection.sketches import ARRANGING
 
 
 def fitted(rows: int, listed: Sequence[str], seed: int) -> fedsyn.Synthesizer:
@@ -110,87 +105,3 @@ def test_the_page_of_a_loaded_run_names_no_factor(made: fedsyn.Synthesizer, tmp_
     made.save(tmp_path / "made.fedsyn")
     page = fedsyn.load(tmp_path / "made.fedsyn").report()
     assert "factor 1" not in str(page)
-
-
-# Where it pays -------------------------------------------------------------------------------------------------------
-
-
-def linked(chain: bool) -> tuple[np.ndarray, Domain]:
-    """Ten columns of ten values, 6,000 rows: each but the first follows from the one before, or all from one score."""
-    rng = np.random.default_rng(5)
-    scores = rng.normal(size=(6_000, 10))
-    if chain:
-        for j in range(1, 10):
-            scores[:, j] = 0.9 * scores[:, j - 1] + 0.43 * scores[:, j]
-    else:
-        scores = 0.8 * rng.normal(size=(6_000, 1)) + 0.6 * scores
-    codes = np.stack([np.searchsorted(np.quantile(s, np.arange(1, 10) / 10), s) for s in scores.T], axis=1)
-    names = tuple(f"c{j}" for j in range(10))
-    return codes, Domain(names, (10,) * 10, dict.fromkeys(names, 10))
-
-
-CELL = held_cells.Cell("", 0, 1.0, 1, "", ("workload={degree: 2, size: null}", "mechanism.rounds=1"))
-
-
-def run_of(codes: np.ndarray, domain: Domain) -> SketchAim:
-    strategy = held_cells.fitted(CELL.config(), codes, domain)
-    assert isinstance(strategy, SketchAim)
-    return strategy
-
-
-@pytest.mark.parametrize("chain", [True, False])
-def test_a_factor_stays_where_measuring_pairs_is_no_better(chain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sketches show a factor in both. In a chain each link says more, and beside a factor the tree has less room.
-
-    Trials read released values alone and leave model, tree and ledger as they were.
-    """
-    tried = SketchAim.pays
-
-    def watched(self: SketchAim, *arguments: Any) -> bool:
-        before = self.model, self.capacity, self.capacity.cliques, dict(self.measured_in), self.ledger.remaining_rho
-        found = tried(self, *arguments)
-        now = self.model, self.capacity, self.capacity.cliques, dict(self.measured_in), self.ledger.remaining_rho
-        assert all(a is b or a == b for a, b in zip(before, now, strict=True))
-        assert found is tried(self, *arguments)  # the coins are public, and the same
-        told.append(found)
-        return found
-
-    told = list[bool]()
-    monkeypatch.setattr(SketchAim, "pays", watched)
-    strategy = run_of(*linked(chain))
-    noted = [note for record in strategy.records for note in record.notes]
-    assert told == [not chain] and any("hidden factor" in note for note in noted) is not chain
-
-
-def opened() -> tuple[Sketched, np.ndarray, Domain]:
-    """Two pairs and a triple, sketched without noise, that say they have noise of 2 before their weights."""
-    codes, domain = linked(chain=True)
-    cliques = (("c0", "c1"), ("c2", "c5"), ("c0", "c3", "c4"))
-    grouping = {(name, size): np.arange(10) * size // 10 for name in domain for size in (2, 4)}
-    sketcher = Interactions(domain, cliques, 16, grouping)
-    return Sketched.of(sketcher, sketcher.split(sketcher.of_rows(codes)), 2.0), codes, domain
-
-
-def test_sketches_of_pairs_are_their_residuals_in_groups() -> None:
-    """Without noise they are what the same groups of the rows' own marginals have beyond their parts."""
-    held, codes, domain = opened()
-    (one,) = held.pairs().residuals(lambda clique: "c5" in clique)
-    table = count(codes, domain, [("c2", "c5")])[0]
-    assert one.clique == ("c2", "c5") and one.beyond and one.sigma == held.sigmas[1]
-    np.testing.assert_allclose(np.ravel(one.values), one.of_cells(table), atol=1e-9)
-
-
-def test_halves_have_the_noise_that_they_say() -> None:
-    """Drawn noise is what a sum's noise becomes in a sketch, and nothing in its margins."""
-    pairs = opened()[0].pairs()
-    assert len(pairs.sketcher.cliques) == 2 and pairs.values[1] is not None
-    off, coins = np.zeros((2, 2)), np.random.default_rng(0)
-    for _ in range(300):
-        for halves in pairs.halves(coins):
-            for h, half in enumerate(halves):
-                for i, (moved, exact) in enumerate(zip(half.values, pairs.values, strict=True)):
-                    noise = moved - exact
-                    assert np.allclose(noise.reshape(4, 4).sum(axis=0), 0.0)
-                    drawn = half.sigmas[i] ** 2 - pairs.sigmas[i] ** 2  # the exact numbers have no noise here
-                    off[h, i] += float(noise @ noise) / (600 * pairs.sketcher.noises(i) * drawn)
-    np.testing.assert_allclose(off, 1.0, atol=0.1)

@@ -253,7 +253,7 @@ def test_a_cohort_stands_for_the_federation(kind: str) -> None:
     assert weighed_one.sigma == pytest.approx(sqrt((3.0 / 5 * 4) ** 2 + 80 * 3 / cells))
     vector = np.concatenate([s * held.sketcher.unit(i) for i, s in enumerate(held.sketched.values)])
     again = strategy.sketches_of(all_sketches(strategy), Summed([vector], (5.0,), (1,)))
-    assert np.allclose(again.values[0], 4 * held.sketched.values[0]) and again.sigmas[0] == 20.0 / held.sketcher.unit(0)
+    assert np.allclose(again.values[0], 4 * held.sketched.values[0]) and again.sigma == 20.0
 
 
 def test_clients_that_vanish_before_the_sketches_leave_the_one_way_model() -> None:
@@ -493,7 +493,7 @@ def test_what_was_fitted_to_the_sketches_is_taken_off_their_praise() -> None:
     one = dict.fromkeys(pairs[0], 0.5)
     view = ModelView(held.model)
     (before, *rest), (after, *same) = held.sketched.distances(view), held.sketched.fitted_to([one]).distances(view)
-    sigmas = held.sketched.sigmas
+    sigmas = np.array([held.sketcher.sigma_of(i, held.sketched.sigma) for i in range(len(pairs))])
     inside = np.array([q == pairs[0] for q in pairs])
     assert after - before == pytest.approx(np.where(inside, 2.0 * 2 * sigmas**2, 0.0))
     assert np.array_equal(rest, same)

@@ -32,7 +32,7 @@ def view() -> ModelView:
 def sketched(cliques: list[Clique]) -> None:
     grouping = grouping_of(DOMAIN, cliques, 8, {name: np.ones(16) for name in DOMAIN})
     sketcher = Interactions(DOMAIN, tuple(cliques), 8, grouping)
-    sketches = Sketched.of(sketcher, [np.zeros(length) for length in sketcher.lengths], 1.0)
+    sketches = Sketched(sketcher, [np.zeros(length) for length in sketcher.lengths], 1.0)
     model = view()
     assert len(sketches.errors(model)) == len(sketches.departures(model)) == len(sketches.sketch_errors(model))
 
