@@ -33,6 +33,8 @@ RowOdds = Callable[[np.ndarray, str, np.ndarray, np.ndarray], np.ndarray]
 _FREQUENT, _RIDGE = 1 / 64, 1.0
 #: Steps of a fit, and its terms at most.
 _NEWTON, _MOST_TERMS = 8, 32
+#: Places in a bin over which its scores are averaged.
+_PLACES = 32
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,6 @@ def _logistic(terms: Floats, odds: Floats) -> Floats:
 
 
 _Terms = _Marks | _Scores
-_PLACES = 32
 
 
 def _normal(shares: Floats) -> Floats:
