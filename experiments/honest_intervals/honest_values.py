@@ -1,7 +1,7 @@
 """How often honest intervals of `fedsyn.analyse` hold the population's own values, where numbers stand in bins.
 
     python -m experiments.honest_intervals.honest_values [--runs 200] [--populations patients survey] [--rows 2000]
-    python -m experiments.honest_intervals.honest_values --out FILE.csv --populations sensors --rows 200000
+    python -m experiments.honest_intervals.honest_values --out FILE.csv --populations sensors --rows 200000 --no-even
     python -m experiments.honest_intervals.honest_values --exact    # the estimates from exact counts of the bins
 
 Other figures of this folder take a number for the middle of its bin, in the population too; here the population's
@@ -149,7 +149,8 @@ class Line:
     """One estimate of one run.
 
     `off`: how far it is from the truth, in half widths of its interval, which has the truth up to 1. `even`: that of
-    even bins, or nan. `width`: of the interval, over that of the real rows. `held`: as `analyse` says.
+    even bins, or nan. `width`: of the interval, over that of the real rows. `held`: as `analyse` says. In variances of
+    the real rows' estimate: `between` of tables' estimates, `within` them, and `inside`, what bins leave open.
     """
 
     population: str
@@ -161,6 +162,9 @@ class Line:
     even: float
     width: float
     held: int
+    between: float
+    within: float
+    inside: float
 
 
 @cache
@@ -195,6 +199,7 @@ def run(
     asked: Sequence[tuple[str, str]] | None = None,
     tables: int = TABLES,
     largest: int = MOST_ROWS,
+    with_even: bool = True,
 ) -> Iterator[Line]:
     """Yields what each interval of one run comes to, from tables of at most `largest` rows."""
     seed = zlib.crc32(repr((population, rows, epsilon, number)).encode())
@@ -211,12 +216,13 @@ def run(
         codes = model.sample(min(LARGER * rows, largest), rng, independent=True)
         lean = {name: float(rng.uniform(-1.0, 1.0)) for name in schema.columns}
         frames.append(decoding(schema, model, lean).decode(codes, rng))
-        if population in _COLUMNS:
+        if with_even and population in _COLUMNS:
             even.append(schema.decode(codes, rng))
     held = frozenset(map(frozenset, held_of(schema, posterior)))
     drawn = SyntheticTables(frames, rows, held, bins=bins_of(schema))
     for kind, formula in asked or ASKED[population]:
-        found = analyse(drawn, formula).to_frame()
+        analysis = analyse(drawn, formula)
+        found, combined = analysis.to_frame(), analysis.combined
         question = question_of(formula, SyntheticTables([real]))
         own = dict(zip((term.name for term in question.terms), question.estimates([real])[1][0] ** 0.5, strict=True))
         other = estimated(even, formula).to_frame() if even else None
@@ -230,7 +236,10 @@ def run(
             width = (line.high - line.low) / (2 * _HALF * own[term]) if own[term] > 0 else np.inf
             name = formula if len(terms) == 1 else f"{formula} [{term}]"
             figures = float(off), float("nan") if other is None else float(even_off), float(width), int(line.held)
-            yield Line(population, rows, number, kind, name, *figures)
+            at, unit = found.index.get_loc(term), own[term] ** 2 or np.nan
+            inside = np.broadcast_to(combined.inside, combined.between.shape)
+            parts = (float(each[at] / unit) for each in (combined.between, combined.within, inside))
+            yield Line(population, rows, number, kind, name, *figures, *parts)
 
 
 def exact(population: str) -> Iterator[str]:
@@ -246,22 +255,27 @@ def exact(population: str) -> Iterator[str]:
 
 
 def lines(found: Sequence[Line]) -> Iterator[str]:
-    """A table in Markdown."""
+    """A table in Markdown.
+
+    `draws`: what the posterior's draws differ by, and `bins`: what these leave open, in the real rows' variances.
+    """
     heads = "population | rows | kind | estimate | n | held | honest | even bins | width / real's | off / half | spread"
-    yield f"| {heads} |"
-    yield "|---" * 11 + "|"
+    yield f"| {heads} | draws | bins |"
+    yield "|---" * 13 + "|"
     groups: dict[tuple[str, int, str, str], list[Line]] = defaultdict(list)
     for line in found:
         for population, name in ((line.population, line.name), (line.population, "**all**"), ("**all**", "**all**")):
             groups[population, line.rows, line.kind, name].append(line)
     for group, some in sorted(groups.items()):
-        off, even, width = np.array([(x.off, x.even, x.width) for x in some if x.held] or [(np.nan,) * 3]).T
+        of = [(x.off, x.even, x.width, x.between, x.within, x.inside) for x in some if x.held]
+        off, even, width, between, within, inside = np.array(of or [(np.nan,) * 6]).T
         share = f"{np.mean(np.abs(even) <= 1):.0%}" if np.isfinite(even).all() else ""
         told = (
             f"{np.mean(np.abs(off) <= 1):.0%} | {share} | {np.median(width):.2f} | {off.mean():+.2f} | {off.std():.2f}"
+            f" | {np.nanmedian(between - within):.2f} | {np.nanmedian(inside):.2f}"
         )
         held = sum(x.held for x in some)
-        yield f"| {' | '.join(map(str, group))} | {len(some)} | {held} | {told if held else ' | | | | '} |"
+        yield f"| {' | '.join(map(str, group))} | {len(some)} | {held} | {told if held else ' | | | | | | '} |"
 
 
 def main() -> None:
@@ -273,6 +287,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file of results: what is there is not run again")
     parser.add_argument("--tables", type=int, default=TABLES, help="of a run")
     parser.add_argument("--largest", type=int, default=MOST_ROWS, help="most rows of a table, else five times the real")
+    parser.add_argument("--no-even", action="store_true", help="without tables of even bins")
     parser.add_argument("--exact", action="store_true", help="what bins alone cost")
     options = parser.parse_args()
     if options.exact:
@@ -284,7 +299,8 @@ def main() -> None:
     for number, population, rows in product(range(1, options.runs + 1), options.populations, options.rows):
         if (population, rows, number) in done:
             continue
-        new = list(run(population, rows, options.epsilon, number, None, options.tables, options.largest))
+        shape = options.tables, options.largest, not options.no_even
+        new = list(run(population, rows, options.epsilon, number, None, *shape))
         found += new
         if options.out:
             pd.DataFrame([asdict(line) for line in new]).to_csv(

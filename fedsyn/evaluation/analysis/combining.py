@@ -4,8 +4,9 @@ Raghunathan, Reiter & Rubin 2003, "Multiple Imputation for Statistical Disclosur
 variance; Reiter 2002, "Satisfying Disclosure Requirements With Synthetic Data Sets", section 2, what to do where it is
 not positive. Räisä et al. 2023, "Noise-Aware Statistical Inference with
 Differentially Private Synthetic Data", show that the same rules hold where the posterior knows the noise. Si & Reiter
-2011, "A Comparison of Posterior Simulation and Inference by Combining Rules for Multiple Imputation", give the
-interval: it integrates out what chance the variance of the tables is off by.
+2011, "A Comparison of Posterior Simulation and Inference by Combining Rules for Multiple Imputation", integrate out
+what chance the variance of the tables is off by; here it is by the generalized pivot of a component of variance
+(Weerahandi 1993, "Generalized Confidence Intervals").
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtr, chdtri, ndtr, ndtri
+from scipy.special import chdtri, ndtr, ndtri
 
 from fedsyn.errors import InputError
 
@@ -62,16 +63,19 @@ class Combined:
         """Returns the honest interval.
 
         The error is normal with the variance T + `inside`, and b tells T but roughly: (m - 1) (1 + 1/m) b / (T + v_bar)
-        is chi-square with m - 1. With the prior 1 / (T + v_bar) over all T of at least `ratio` * v_bar, the error is a
-        mixture of normals, whose quantile this is (Si & Reiter 2011). Without v_bar it is that of a t with m - 1, and
-        where T is small beside v_bar it is far less than that of Reiter's t of few degrees of freedom.
+        is chi-square with m - 1. Solved for T, this is T's generalized pivot (Weerahandi 1993). T is known to be at
+        least `ratio` * v_bar, so all that the pivot has below lies there, as what a component of variance has below
+        zero lies at zero. The error is a mixture of normals over it, whose quantile this is. Without v_bar it is that
+        of a t with m - 1.
+
+        A posterior that is cut off there and scaled to one again (the prior 1 / (T + v_bar) of Si & Reiter 2011) moves
+        what it cuts off to larger T. Where the real rows are nearly all there is, about half is cut off, and intervals
+        of twelve tables hold the value in 99% and more.
         """
         m, shape = self.tables, (-1, *np.ones(self.between.ndim, np.intp))
         spread = (m - 1) * (1.0 + 1.0 / m) * self.between
-        with np.errstate(divide="ignore", invalid="ignore"):
-            most = np.where(self.least > 0, spread / (self.within + self.least), np.inf)
-            chi = chdtri(m - 1, 1.0 - chdtr(m - 1, most) * _MIDDLES.reshape(shape))
-            true = np.where(spread > 0, np.maximum(spread / chi - self.within, self.least), self.least)
+        chi = chdtri(m - 1, 1.0 - _MIDDLES).reshape(shape)
+        true = np.maximum(spread / chi - self.within, self.least)
         scale = np.sqrt(true + self.inside)
         low, high = np.zeros_like(self.between), ndtri(0.5 + _level(level) / 2) * scale.max(axis=0)
         for _ in range(_HALVINGS):

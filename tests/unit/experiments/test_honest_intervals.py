@@ -120,5 +120,6 @@ def test_intervals_hold_a_slope_between_columns_of_many_bins_however_many_rows()
 
 def test_the_figures_of_values_count_what_is_held() -> None:
     cases = ((1, 0.5, 1), (2, -1.5, 1), (3, 9.0, 0))
-    lines = [Line("p", 9, run, "linear", "y ~ x", off, float("nan"), 2.0, held) for run, off, held in cases]
-    assert "| p | 9 | linear | y ~ x | 3 | 2 | 50% |  | 2.00 | -0.50 | 1.00 |" in list(figures(lines))
+    parts = 3.0, 1.8, 0.25
+    lines = [Line("p", 9, run, "linear", "y ~ x", off, float("nan"), 2.0, held, *parts) for run, off, held in cases]
+    assert "| p | 9 | linear | y ~ x | 3 | 2 | 50% |  | 2.00 | -0.50 | 1.00 | 1.20 | 0.25 |" in list(figures(lines))

@@ -44,7 +44,7 @@ def test_an_interval_is_the_quantile_of_its_mixture(ratio: float) -> None:
     within, inside = 1.5, 0.3
     found = combine(q, np.full(6, within), ratio=ratio, inside=inside)
     total = 5 * (7 / 6) * q.var(ddof=1) / rng.chisquare(5, 300_000)
-    true = total[total >= within * (1 + ratio)] - within + inside
+    true = np.maximum(total - within, ratio * within) + inside  # what is below the least T lies there
     half = (found.interval()[1] - found.interval()[0]) / 2
     assert (2 * norm.cdf(half / np.sqrt(true)) - 1).mean() == pytest.approx(0.95, abs=0.003)
     assert found.widened == pytest.approx(half / norm.ppf(0.975) / np.sqrt(found.variance))
@@ -83,18 +83,19 @@ def test_intervals_cover_exactly_where_tables_are_endless() -> None:
 # Variance of the privacy noise / that of the rows, and rows of a table / real rows.
 @pytest.mark.parametrize(("noise", "ratio"), [(0.0, 0.25), (0.5, 1.0), (3.0, 0.25), (3.0, 5.0)])
 def test_intervals_cover_with_tables_of_rows(noise: float, ratio: float) -> None:
-    """Never below 94.5%; above 96% where T has its least value. No wider than twice what is right.
+    """94 to 98%, the more where T has its least value. No wider than 1.6 times what is right.
 
-    10,000 quantities: five standard errors are 0.011, so a rule at 95% fails once in 10^6. A t with the degrees of
-    freedom of T is 3.3 times as wide where tables have a quarter of the rows and there is no noise.
+    10,000 quantities: five standard errors are 0.011, so a rule at 95% fails once in 10^6. Where tables have a quarter
+    of the rows and there is no noise, a t with the degrees of freedom of T is 3.3 times as wide, and a posterior that
+    is cut off at the least T 1.8 times, with 99.7%.
     """
     rng, k = np.random.default_rng(3), 10_000
     W, v = 1.0 + noise, 1.0 / ratio
     estimates = rng.normal(0, np.sqrt(W), k) + rng.normal(0, np.sqrt(W + v), (M, k))
     low, high = combine(estimates, np.full((M, k), v), ratio=ratio).interval()
     share = ((low < 0) & (high > 0)).mean()
-    assert 0.934 < share < (0.97 if noise > 1 and ratio >= 1 else 1.0), share
-    assert np.median(high - low) < 2.0 * 2 * norm.ppf(0.975) * np.sqrt(W)
+    assert 0.934 < share < (0.97 if noise > 1 else 0.985), share
+    assert np.median(high - low) < 1.6 * 2 * norm.ppf(0.975) * np.sqrt(W)
 
 
 @pytest.mark.parametrize(
