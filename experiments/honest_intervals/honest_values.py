@@ -27,10 +27,10 @@ import pandas as pd
 
 from experiments.held_out.held_cells import Cell, fitted
 from fedsyn.evaluation.analysis import Analysis, analyse
-from fedsyn.evaluation.analysis.formulas import question_of
+from fedsyn.evaluation.analysis.formulas import columns_in, question_of
 from fedsyn.evaluation.analysis.tables import SyntheticTables, bins_of
 from fedsyn.front.several import held_of, numbers_of
-from fedsyn.inference import Evidence, Posterior
+from fedsyn.inference import Evidence, Model, Posterior
 from fedsyn.runs.synthesis import decoding
 from fedsyn.table.schema import Schema
 
@@ -243,15 +243,28 @@ def run(
 
 
 def exact(population: str) -> Iterator[str]:
-    """What bins alone cost: estimates from the values of many rows, and from the exact counts of their bins."""
+    """What bins alone cost: estimates from many rows' values, from exact counts of bins, and from those of cells."""
     rng, schema = np.random.default_rng(11), schema_of(population)
     real = _MAKERS[population](rng, _TRUE_ROWS)
     codes = schema.encode(real)
     counts = {name: np.bincount(codes[:, axis]).astype(np.float64) for axis, name in enumerate(schema.domain)}
-    made = schema.shaped(counts).decode(codes, rng)
+    alone = schema.shaped(counts).decode(codes, rng)
     for kind, formula in ASKED[population]:
-        values = (estimated([frame, frame], formula).to_frame().estimate.iloc[-1] for frame in (real, made))
+        names, _ = columns_in(formula, list(real.columns))
+        frames = (real, alone, _of_cells(schema, real[names], rng))
+        values = (estimated([frame, frame], formula).to_frame().estimate.iloc[-1] for frame in frames)
         yield f"| {kind} | {formula} | " + " | ".join(f"{value:.4g}" for value in values) + " |"
+
+
+def _of_cells(schema: Schema, real: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Rows with the same cells, and numbers inside them as a table of an analysis has them."""
+    facts = schema.to_dict()
+    some = Schema.from_dict({**facts, "columns": {name: facts["columns"][name] for name in real.columns}})
+    codes, names = some.encode(real), tuple(some.domain)
+    shape = some.domain.shape_of(names)
+    cells = np.bincount(np.ravel_multi_index(tuple(codes.T), shape), minlength=int(np.prod(shape))).reshape(shape)
+    model = Model(some.domain, {names: np.log(np.maximum(cells, 1e-9))}, len(real))
+    return decoding(some, model, dict.fromkeys(names, 0.0)).decode(codes, rng)
 
 
 def lines(found: Sequence[Line]) -> Iterator[str]:
@@ -291,7 +304,7 @@ def main() -> None:
     parser.add_argument("--exact", action="store_true", help="what bins alone cost")
     options = parser.parse_args()
     if options.exact:
-        print("| kind | estimate | values | exact counts of bins |", "|---|---|---|---|", sep="\n")
+        print("| kind | estimate | values | exact counts of bins | of cells |", "|---" * 5 + "|", sep="\n")
         print(*(line for population in options.populations for line in exact(population)), sep="\n")
         return
     found = _read(options.out) if options.out and options.out.is_file() else []
