@@ -17,13 +17,18 @@ else:
     from importlib import import_module
 
     class _Lazy:
-        """A module that is imported when one of its names is used."""
+        """A module that is imported when one of its names is used.
+
+        It keeps the names that were used: a loop over cells asks for some of them each time.
+        """
 
         def __init__(self, name):
             self._name = name
 
         def __getattr__(self, name):
-            return getattr(import_module(self._name), name)
+            value = getattr(import_module(self._name), name)
+            setattr(self, name, value)
+            return value
 
     pd, pa, pc, pq, pacsv = map(_Lazy, ("pandas", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "pyarrow.csv"))
 

@@ -20,10 +20,11 @@ The tree grows here, on counts of codes. scikit-learn's is the same, takes three
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedsyn.domain import Flags
 from fedsyn.evaluation.inputs import sample_rows
 from fedsyn.evaluation.scores import Codes, Floats
 
@@ -37,6 +38,8 @@ _LEAF = 0.01
 _PERMUTED = 5
 #: Rows of both tables that such a tree is grown on at most: a leaf of theirs has 40.
 _PERMUTED_ROWS = 4_000
+#: Cells of columns that are counted together: as many as a core keeps at hand.
+_CELLS_AT_ONCE = 1 << 17
 #: Explained squares of a row that are rounding.
 _NO_GAIN = 1e-9
 
@@ -115,49 +118,96 @@ def _scores(codes: Codes, marks: Floats, scored: Codes) -> Floats:
         marks: (n,) 0 or 1.
         scored: (m, d) codes of the same columns.
     """
-    least, scores, going = max(5, math.ceil(_LEAF * len(codes))), np.empty(len(scored)), np.arange(len(scored))
-    table, others = np.ascontiguousarray(codes.T), np.ascontiguousarray(scored.T)
-    node, other = np.zeros(len(codes), np.intp), np.zeros(len(scored), np.intp)
-    while len(node):
-        rows, sums = np.bincount(node), np.bincount(node, marks).astype(np.float64)
-        scores[going] = (sums / rows)[other]
-        gain, column, cut = _best_splits(table, marks, node, rows, sums, least)
+    least, scores = max(5, math.ceil(_LEAF * len(codes))), np.empty(len(scored))
+    tree, sizes = _Tree.of(codes, marks, scored), codes.max(axis=0).astype(np.intp) + 1
+    while len(tree.node):
+        rows, sums = np.bincount(tree.node), np.bincount(tree.node, tree.marks).astype(np.float64)
+        scores[tree.place] = (sums / rows)[tree.reached]
+        # Nodes of fewer rows than two leaves are leaves.
+        large = rows >= 2 * least
+        tree, rows, sums = tree.of_nodes(large), rows[large], sums[large]
+        gain, column, cut = _best_splits(tree, sizes, rows, sums, least)
         split = gain - sums**2 / rows > _NO_GAIN * rows
-        first = 2 * (np.cumsum(split) - 1)  # of the two nodes that a node becomes
-        grown, gone = split[node], split[other]
-        table, marks, node = np.compress(grown, table, axis=1), marks[grown], node[grown]
-        others, going, other = np.compress(gone, others, axis=1), going[gone], other[gone]
-        node = first[node] + (table[column[node], np.arange(len(node))] > cut[node])
-        other = first[other] + (others[column[other], np.arange(len(other))] > cut[other])
+        tree = tree.of_nodes(split).split(column[split], cut[split])
     return scores
 
 
-def _best_splits(
-    table: Codes, marks: Floats, node: Codes, rows: Codes, sums: Floats, least: int
-) -> tuple[Floats, Codes, Codes]:
+@dataclass(frozen=True, eq=False)
+class _Tree:
+    """Rows in the nodes of a tree that may still be split.
+
+    Attributes:
+        table: (d, n) codes of the rows that it grows on.
+        marks: (n,) 0 or 1.
+        node: (n,) their nodes, from 0 on.
+        scored: (d, m) codes of the rows that it scores.
+        place: (m,) of their scores.
+        reached: (m,) their nodes.
+    """
+
+    table: Codes
+    marks: Codes
+    node: Codes
+    scored: Codes
+    place: Codes
+    reached: Codes
+
+    @classmethod
+    def of(cls, codes: Codes, marks: Floats, scored: Codes) -> _Tree:
+        """Returns a root that holds all rows."""
+        table, others = np.ascontiguousarray(codes.T), np.ascontiguousarray(scored.T)
+        node, reached = np.zeros(len(codes), np.intp), np.zeros(len(scored), np.intp)
+        return cls(table, marks.astype(np.intp), node, others, np.arange(len(scored)), reached)
+
+    def of_nodes(self, kept: Flags) -> _Tree:
+        """Returns the rows of some nodes, which are numbered anew."""
+        if kept.all():
+            return self
+        anew, grown, gone = np.cumsum(kept) - 1, kept[self.node], kept[self.reached]
+        rows = np.compress(grown, self.table, axis=1), self.marks[grown], anew[self.node[grown]]
+        return _Tree(*rows, np.compress(gone, self.scored, axis=1), self.place[gone], anew[self.reached[gone]])
+
+    def split(self, column: Codes, cut: Codes) -> _Tree:
+        """Splits each node in two, at the last code on its left."""
+        node, reached = (
+            2 * at + (table[column[at], np.arange(len(at))] > cut[at])
+            for at, table in ((self.node, self.table), (self.reached, self.scored))
+        )
+        return replace(self, node=node, reached=reached)
+
+
+def _best_splits(tree: _Tree, sizes: Codes, rows: Codes, sums: Floats, least: int) -> tuple[Floats, Codes, Codes]:
     """Returns the best split of each node.
 
-    It is what the split explains, its column, and the last code on its left.
+    It is what the split explains, its column (the first of equal ones), and the last code on its left.
 
     Args:
-        table: (d, n) codes.
-        marks: (n,) 0 or 1.
-        node: (n,) of each row.
+        tree: rows and their nodes.
+        sizes: (d,) number of codes of each column.
         rows: (k,) in each node.
         sums: (k,) marks in each node.
         least: rows on either side.
     """
-    best, column, cut = np.full(len(rows), -np.inf), np.zeros(len(rows), np.intp), np.zeros(len(rows), np.intp)
-    for at, values in enumerate(table):
-        shape = len(rows), int(values.max()) + 1
-        cell = node * shape[1] + values
-        left = np.bincount(cell, minlength=math.prod(shape)).reshape(shape).cumsum(axis=1)
-        marked = np.bincount(cell, marks, math.prod(shape)).reshape(shape).cumsum(axis=1)
-        right = rows[:, None] - left
-        gain = marked**2 / np.maximum(left, 1) + (sums[:, None] - marked) ** 2 / np.maximum(right, 1)
-        gain[(left < least) | (right < least)] = -np.inf
-        code = gain.argmax(axis=1)
-        gains = gain[np.arange(len(rows)), code]
-        better = gains > best
-        best[better], column[better], cut[better] = gains[better], at, code[better]
-    return best, column, cut
+    shape = len(tree.table), len(rows)
+    gains, cuts = np.full(shape, -np.inf), np.zeros(shape, np.intp)
+    for size in np.unique(sizes).tolist() if len(rows) else ():
+        columns = np.flatnonzero(sizes == size)
+        cells, base = 2 * size * len(rows), (2 * tree.node + tree.marks) * size
+        step = max(1, _CELLS_AT_ONCE // max(cells, len(tree.node)))
+        for some in (columns[at : at + step] for at in range(0, len(columns), step)):
+            # Rows of either mark up to each code, in each node of each column.
+            place = base + tree.table[some]
+            place += cells * np.arange(len(some))[:, None]
+            counts = np.bincount(place.ravel(), minlength=cells * len(some))
+            counts = counts.reshape(len(some), len(rows), 2, size).cumsum(axis=3)
+            marked, left = counts[:, :, 1], counts[:, :, 0] + counts[:, :, 1]
+            right = rows[:, None] - left
+            can = (left >= least) & (right >= least)
+            gain = np.full(can.shape, -np.inf)
+            at, on_left, on_right = marked[can], left[can], right[can]
+            whole = np.broadcast_to(sums[:, None], can.shape)[can]
+            gain[can] = at**2 / on_left + (whole - at) ** 2 / on_right
+            code = gain.argmax(axis=2)
+            gains[some], cuts[some] = np.take_along_axis(gain, code[..., None], axis=2)[..., 0], code
+    column, each = gains.argmax(axis=0), np.arange(len(rows))
+    return gains[column, each], column, cuts[column, each]

@@ -228,8 +228,8 @@ def _with_codes(series: pd.Series, guess: Guess, options: GuessOptions) -> Guess
     if not isinstance(column, BinnedColumn) or column.scale[0] not in (NUMBERS, MOMENTS):
         return guess
     numbers, counts = counted_numbers(column, series, MISSING_TEXT.union(guess.missing_values))
-    known = [column.parse(word) for word in vocabulary.sentinels(dates=column.scale[0] == MOMENTS)]
-    codes = far_codes(numbers, counts, [number for number in known if number is not None])
+    known, bad = column.parse_all(vocabulary.sentinels(dates=column.scale[0] == MOMENTS), MISSING_TEXT)
+    codes = far_codes(numbers, counts, known[~bad].tolist())
     if not codes:
         return guess
     labels = series.drop_duplicates()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from fedsyn.lazy import pd
@@ -72,11 +73,17 @@ def as_digits(value: Any, form: str) -> Any:
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     text = written(value) if number else value
-    width = sum(_WIDTHS[code] for code in form[1::2]) if re.fullmatch(r"(%[Ymdy])+", form) else 0
+    width = _width(form)
     return text.strip().zfill(width) if isinstance(text, str) and width and text.strip().isdigit() else text
 
 
 _WIDTHS = {"Y": 4, "m": 2, "d": 2, "y": 2}
+
+
+@cache
+def _width(form: str) -> int:
+    """Number of digits of a form of digits alone; 0 of another form."""
+    return sum(_WIDTHS[code] for code in form[1::2]) if re.fullmatch(r"(%[Ymdy])+", form) else 0
 
 
 def text_dtype() -> str:
