@@ -9,8 +9,8 @@ attribute. So the error of a model on q is the sum of its errors on the effects,
 - **Rows.** n rows scatter about their population: in a cell that expects lambda records, with variance lambda. A model
   knows of it what was measured.
 - **Associations.** What s has in the population and the model has not: a relative error R_s, the same in every cell on
-  average. Of a measured effect, R_s^2 is what its noisy counts have beyond independence, less noise and rows. Of a
-  sketched one, what is to be believed of it after the sketch's distance from the last model (`believed`).
+  average. Of a measured effect, R_s^2 is what its noisy counts have beyond what its parts determine, less noise and
+  rows. Of a sketched one, what is to be believed of it after the sketch's distance from the last model (`believed`).
 - **Noise.** A measured effect has noise of sigma_s in each cell, and the fit keeps the share w of all three that least
   squares would: w = noise / (noise + rows + associations), 1 where nothing was measured.
 
@@ -27,25 +27,20 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammainc, log_ndtr, ndtri, ndtri_exp
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.inference.measurements import Evidence, Measurement
+from fedsyn.evaluation.predicted.beliefs import MOST, Beliefs, believed
+from fedsyn.inference.measurements import Evidence, Measurement, varying
 from fedsyn.inference.model import Model
 from fedsyn.inference.other_models import EmpiricalModel
 from fedsyn.selection.coarse import has_order
 from fedsyn.selection.factors import Cuts
 from fedsyn.selection.views import ModelView, effective_cells
-from fedsyn.table.counting.sums import Groups, cost, group_of_cells, residual
+from fedsyn.table.counting.sums import Groups, cost, group_of_cells, residual, sums_of_groups
 from fedsyn.table.counting.workload import downward_closure, subsets
 
 Floats = npt.NDArray[np.float64]
-#: The relative error of nothing known: every cell is off by all that it has, on average.
-MOST = 4.0
-_GRID = np.exp(np.linspace(math.log(1e-7), math.log(MOST), 120))
-_SHAPES = (0.1, 0.2, 0.4, 1.0)
-_Z = float(ndtri(0.95))  # of a normal variable: nine of ten lie between -z and z
-_LEAST = 1e-3  # of the looks' spread: a prior's mean, where looks show nothing
+_SWEEPS, _FITTED = 30, 1e-3  # over marginals to be fitted, at most, and L1 distances that are as good as none
 #: A model whose marginals can be formed.
 Released = Model | EmpiricalModel
 Source = Literal["measured", "sketched", "inferred", "unknown"]
@@ -115,12 +110,22 @@ class Coarse:
         variance: of the noise in a group.
         share: of the effect's dimensions that the groups have.
         visible: share of R^2 that they show.
+        inside: R^2 that the model has inside the groups, where other marginals determine it.
     """
 
     index: npt.NDArray[np.int64]
     variance: float
     share: float
     visible: float
+    inside: float = 0.0
+
+    def hidden(self, squared: float) -> float:
+        """Returns the share of an effect's R^2 inside the groups that the model lacks.
+
+        A model is a projection of the table: what the table has beyond independence is what the model has, plus what
+        it lacks, in squares. So inside the groups it lacks (1 - visible) R^2 less its own.
+        """
+        return max(0.0, 1.0 - self.visible - self.inside / squared) if squared > 0 else 1.0 - self.visible
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,10 +165,8 @@ class Effect:
             noise = share * scenario.noise**2 * m.variance
             remaining = noise / (inside * share + m.visible * self.squared * inside**2 + noise)
             group_rows, group_relative = _averages(lam, remaining[m.index])
-            rows, relative = (
-                min(rows, 1.0 - m.share * (1.0 - group_rows)),
-                min(relative, 1.0 - m.visible * (1.0 - group_relative)),
-            )
+            rows = min(rows, 1.0 - m.share * (1.0 - group_rows))
+            relative = min(relative, m.hidden(self.squared) + m.visible * group_relative)
         if scenario.all_seen and self.source in ("measured", "sketched"):
             relative = 0.0 if not (self.precision or self.coarse) else relative
         return Share(rows, relative)
@@ -292,6 +295,8 @@ class Effects:
                 coarse.append(self._coarse(measurement))
             if len(part) > 1:
                 beyond.append(self._beyond(measurement))
+        if len(part) == 2 and not precision:
+            coarse = [replace(one, inside=self._inside(part, one.index)) for one in coarse]
         squared = 1.0
         if beyond:
             values, weights = zip(*beyond, strict=True)
@@ -306,22 +311,61 @@ class Effects:
         index, _ = group_of_cells(m.groups)
         return Coarse(index, m.sigma**2, min(1.0, max(share, 1e-9)), self._visible(m.clique, m.groups))
 
+    def _inside(self, clique: Clique, index: npt.NDArray[np.int64]) -> float:
+        """Returns R^2 that the model has inside the groups of a pair.
+
+        It is the model's distance from independence inside each group, in the unit of `_beyond`. Where no cells of the
+        pair were counted, only other marginals can have put it there: a fit adds nothing that no marginal asks for. Of
+        three attributes and more it is taken for none, since only a marginal of all has what is beyond their parts.
+        """
+        apart, cells = independent(self.masses, clique), self._marginals[clique]
+        sums, known = np.bincount(index, apart), np.bincount(index, cells)
+        off = cells - apart * np.divide(known, sums, out=np.zeros_like(sums), where=sums > 0)[index]
+        return float(off @ off) * float(effective_cells(apart))
+
     def _beyond(self, m: Measurement) -> tuple[float, float]:
         """Returns R^2 of a measured clique, and its weight.
 
-        R^2 comes from the counts beyond independence, less noise and rows.
+        R^2 comes from the counts beyond what the clique's parts determine, less noise and rows. The parts of a pair
+        determine independence. Those of a larger clique determine the table of the largest entropy that has the
+        model's marginals of all parts: what pairs have belongs to their own effects. Noise that these marginals have
+        too lies in the dimensions of the parts, so the distance is taken in the others: the residual of the highest
+        order has prod (g_a - 1) dimensions, and a row adds prod (1 - 1 / g_a) to its square.
         """
-        apart = independent(self.masses, m.clique)
-        whole = replace(m, beyond=False).of_cells(self.rows * apart)
         shape = np.shape(m.values)
-        off = np.asarray(m.values, np.float64).ravel() - whole
-        if m.beyond:
-            off = residual(off.reshape(shape)).ravel()
-        rows = (cost(shape) if m.beyond else 1.0) * float(whole.sum())
+        if len(shape) > 2:
+            whole = self.rows * self._determined(m, shape)
+            off = varying(np.asarray(m.values, np.float64) - whole.reshape(shape)).ravel()
+            noises = min(m.count, math.prod(g - 1 for g in shape))
+            rows = math.prod(1.0 - 1.0 / g for g in shape) * float(whole.sum())
+        else:
+            whole, noises = replace(m, beyond=False).of_cells(self.rows * independent(self.masses, m.clique)), m.count
+            off = np.asarray(m.values, np.float64).ravel() - whole
+            if m.beyond:
+                off = residual(off.reshape(shape)).ravel()
+            rows = (cost(shape) if m.beyond else 1.0) * float(whole.sum())
         scale = float(effective_cells(whole / whole.sum())) / self.rows**2 / self._visible(m.clique, m.groups)
-        squared = float(off @ off) - m.count * m.sigma**2 - rows
+        squared = float(off @ off) - noises * m.sigma**2 - rows
         # A constant column has no residuals, which is known for certain.
-        return squared * scale, 1.0 / max(scale**2 * m.count * m.sigma**4, 1e-200)
+        return squared * scale, 1.0 / max(scale**2 * noises * m.sigma**4, 1e-200)
+
+    def _determined(self, m: Measurement, shape: tuple[int, ...]) -> Floats:
+        """Returns what the model's marginals of a clique's parts determine of it, (cells or groups,).
+
+        It is the table of the largest entropy that has the marginals of all attributes but one, by iterative
+        proportional fitting. It starts from independence and reads no measurement of the whole clique.
+        """
+        parts = [tuple(name for name in m.clique if name != left) for left in m.clique]
+        groups = None if m.groups is None else dict(zip(m.clique, m.groups, strict=True))
+        targets = []
+        for axis, part in enumerate(parts):
+            flat = self._marginals[part]
+            if groups is not None:
+                index, length = group_of_cells(tuple(groups[name] for name in part))
+                flat = sums_of_groups(index, flat, length)
+            targets.append(np.expand_dims(flat.reshape([g for at, g in enumerate(shape) if at != axis]), axis))
+        plain = replace(m, beyond=False)
+        return scaled(plain.of_cells(independent(self.masses, m.clique)).reshape(shape), targets).ravel()
 
     # Effects that were not measured -----------------------------------------------------------------------------------
 
@@ -408,6 +452,19 @@ class Effects:
                 self._found[part] = replace(effect, squared=mean, spread=spread, source="inferred")
 
 
+def scaled(table: Floats, targets: Sequence[Floats]) -> Floats:
+    """Returns a table scaled to marginals, each of which has a length of 1 along one axis."""
+    for _ in range(_SWEEPS):
+        off = 0.0
+        for axis, target in enumerate(targets):
+            sums = table.sum(axis=axis, keepdims=True)
+            off = max(off, float(np.abs(sums - target).sum()))
+            table = table * np.divide(target, sums, out=np.zeros_like(sums), where=sums > 0)
+        if off < _FITTED:
+            break
+    return table
+
+
 def visible(mass: Floats, groups: npt.NDArray[np.integer]) -> float:
     """Returns how much variance lies between groups, 0 to 1.
 
@@ -437,108 +494,3 @@ def _score_variance(mass: npt.ArrayLike) -> float:
     """
     cuts = Cuts.of(mass, np.arange(np.size(mass)))
     return float((cuts.moments(1)[:, 0] ** 2 / cuts.mass).sum())
-
-
-# Beliefs -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Beliefs:
-    """Posteriors of some R^2.
-
-    Attributes:
-        means: (effects,) of each.
-        spreads: (effects,) its standard deviation, the prior held fixed.
-        first: mean of the prior.
-        worlds: (2, effects) mean of each under the least and the largest prior that the looks leave open.
-        firsts: (2,) the means of these two, less what the model explains.
-        most: the mean of the largest prior, at independence.
-    """
-
-    means: Floats
-    spreads: Floats
-    first: float
-    worlds: Floats
-    firsts: Floats
-    most: float
-
-    @property
-    def prior(self) -> tuple[float, float]:
-        """Returns mean and standard deviation of an unseen effect.
-
-        They hold for an effect of this kind that nobody looked at.
-        """
-        variance = 2.0 * self.first**2 + float(np.diff(self.firsts)[0] / 2.0 / _Z) ** 2
-        return self.first, math.sqrt(variance)
-
-
-def believed(alone: Floats, last: Floats, spread: Floats, left: float = 1.0) -> Beliefs:
-    """Returns the posteriors of some effects after noisy looks at them.
-
-    They hold however the looks were used. The squared relative errors R_i^2 of one kind of effects have a common prior,
-    Gamma; its shape is below 1 where few of them are large. Its mean is the mean of the looks x_i = R_i^2 + N(0, s_i^2)
-    at independence, of ALL effects of the kind, which are unbiased whatever was done with them afterwards, and its
-    shape what these looks are likeliest under. Each effect's posterior comes from its own look at the last model. Looks
-    of what a plan left alone are too small, since large ones were chosen; a posterior draws them up to the prior, and a
-    mean of unbiased looks over them would not.
-
-    Where many columns share one factor, a model of some pairs explains a part of all others. What it leaves of those
-    that it did not measure is the ratio of their looks' sums, at the last model and at independence: the same sketches
-    see both, so what chose them is in both. The prior's mean is that part of what it is at independence.
-
-    The mean of the prior is an estimate itself. What noise leaves open of it is a normal variable, cut at 0 since no
-    mean of squares is negative. Two worlds, at 5% and at 95% of that, move all effects of a kind together.
-
-    Args:
-        alone: (effects,) unbiased looks at R^2 from independence, which the prior is learned from.
-        last: (effects,) the same from the last model.
-        spread: (effects,) their standard deviations, positive.
-        left: what a model leaves of an effect that it did not measure: 1 where it explains none of them.
-    """
-    least = _LEAST * float(spread.mean())
-    mean, error = float(alone.mean()), math.sqrt(float(spread @ spread)) / len(spread)
-    first, latest = _likelihoods(alone, spread), _likelihoods(last, spread)
-    middle, *firsts = np.clip([mean, *_cut_at_zero(mean, error)], least, MOST).tolist()
-    worlds = np.array([_posterior(first, latest, each, left)[0] for each in firsts])
-    means, spreads = _posterior(first, latest, middle, left)
-    return Beliefs(means, spreads, left * middle, worlds, left * np.array(firsts), firsts[1])
-
-
-def _cut_at_zero(mean: float, spread: float) -> Floats:
-    """Returns 5% and 95% points of a normal variable above 0.
-
-    >>> _cut_at_zero(0.0, 1.0).round(3).tolist(), _cut_at_zero(10.0, 1.0).round(3).tolist()
-    ([0.063, 1.96], [8.355, 11.645])
-    """
-    above = log_ndtr(mean / spread)
-    return np.asarray(mean - spread * ndtri_exp(above + np.log([0.95, 0.05])))
-
-
-def _likelihoods(looks: Floats, spread: Floats) -> Floats:
-    """(effects, grid) of each look, up to a factor of its own."""
-    log = -0.5 * ((looks[:, None] - _GRID) / spread[:, None]) ** 2
-    return np.asarray(np.exp(log - log.max(axis=1, keepdims=True)))
-
-
-def _posterior(first: Floats, latest: Floats, mean: float, left: float) -> tuple[Floats, Floats]:
-    """Returns means and standard deviations under priors.
-
-    The priors have that mean. Each shape is weighted by how well it explains the first looks.
-    """
-    # Shapes are weighted by how well they explain the first looks.
-    prior = np.array([_prior(mean, shape) for shape in _SHAPES])
-    evidence = np.log(np.maximum(first @ prior.T, 1e-300)).sum(axis=0)
-    # The prior of what the model leaves, averaged over the shapes.
-    prior = np.array([_prior(left * mean, shape) for shape in _SHAPES])
-    prior = (np.exp(evidence - evidence.max()) @ prior)[None]
-    # Each effect's posterior under it, from the look at the last model.
-    mass = np.maximum(latest @ prior[0], 1e-300)
-    means, squares = (latest * _GRID) @ prior[0] / mass, (latest * _GRID**2) @ prior[0] / mass
-    return means, np.sqrt(np.maximum(squares - means**2, 0.0))
-
-
-def _prior(mean: float, shape: float) -> Floats:
-    """(grid,) probabilities of a Gamma variable near each value."""
-    edges = np.sqrt(_GRID[1:] * _GRID[:-1])
-    below = gammainc(shape, np.concatenate([edges, [np.inf]]) * shape / mean)
-    return np.diff(below, prepend=0.0)

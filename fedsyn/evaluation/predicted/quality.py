@@ -39,7 +39,7 @@ Floats = npt.NDArray[np.float64]
 
 #: Standard deviations of log(predicted / true), beyond the noise of sketches: of the workload's error, and of one
 #: marginal's. Each is the smallest that holds nine of ten on the tuning side of `experiments/quality`.
-SPREADS = {"all": 0.16, "one": 0.22}
+SPREADS = {"all": 0.14, "one": 0.20}
 #: From the firmest to none.
 SOURCES: tuple[Source, ...] = ("measured", "sketched", "inferred", "unknown")
 LEVEL = 0.9

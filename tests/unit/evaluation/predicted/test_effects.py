@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedsyn.domain import Domain
-from fedsyn.evaluation.predicted.effects import Effect, Effects, Scenario, SketchError, believed, visible
+from fedsyn.evaluation.predicted.beliefs import believed
+from fedsyn.evaluation.predicted.effects import Coarse, Effect, Effects, Scenario, SketchError, visible
 from fedsyn.inference import Evidence, Measurement, estimate
 
 PAIR, ROWS = ("a", "b"), 1_000.0
@@ -57,6 +58,59 @@ def test_of_groups_a_link_is_what_they_show_over_what_they_hide() -> None:
     assert (seen.variance, seen.visible, seen.share) == pytest.approx((400.0, share**2, 1 / 9))
 
 
+def one_and_the_same(values: int, *measured: tuple[str, ...], groups: int = 0, sigma: float = 2.0) -> Effects:
+    """Of three columns that are one, whose pairs and triple are counted, the pair (a, c) in groups if there are any."""
+    names = (*PAIR, "c")
+    domain = Domain(names, (values,) * 3, ordered=dict.fromkeys(names, values))
+    ones = [Measurement((name,), np.full(values, ROWS / values), sigma) for name in domain]
+    same = [Measurement(q, ROWS / values * np.eye(values), sigma) for q in measured if len(q) == 2]
+    if groups:
+        grouping = np.arange(values) * groups // values
+        table = ROWS / groups * np.eye(groups)
+        same.append(Measurement(("a", "c"), table, sigma, groups=(grouping, grouping)))
+    for clique in measured:
+        if len(clique) == 3:
+            table = np.zeros((values,) * 3)
+            table[(np.arange(values),) * 3] = ROWS / values
+            same.append(Measurement(clique, table, sigma))
+    model = estimate(domain, [*ones, *same], total=ROWS)
+    return Effects(model, Evidence((*ones, *same), ROWS), (), [("a", "c"), names])
+
+
+def test_what_pairs_determine_of_three_columns_is_not_an_effect_of_all_three() -> None:
+    """Three columns of three values that are one: beyond independence they have R^2 = 8, beyond their pairs nothing."""
+    found = one_and_the_same(3, (*PAIR, "c"))
+    assert found[PAIR].squared == pytest.approx(2.0, abs=0.1)
+    assert found[*PAIR, "c"].squared < 0.02
+
+
+def test_of_three_columns_the_parity_is_an_effect_of_all_three() -> None:
+    """No pair shows the third of three binary columns that is the parity of two: R^2 is 1, less noise and rows."""
+    sigma, parity = 20.0, np.indices((2, 2, 2)).sum(axis=0) % 2
+    triple = Measurement((*PAIR, "c"), ROWS / 4 * parity, sigma)
+    expected = 1.0 - 8.0 * (sigma**2 + ROWS / 8.0) / ROWS**2
+    found = effects_of(triple)[*PAIR, "c"]
+    assert found.squared == pytest.approx(expected, rel=1e-6)
+    # A residual of the counts has all of it, and so have both groups of four values each.
+    beyond = Measurement((*PAIR, "c"), ROWS / 4 * (parity - 0.5), sigma, beyond=True)
+    assert effects_of(beyond)[*PAIR, "c"].squared == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_other_pairs_determine_inside_groups_is_not_missing() -> None:
+    """Two groups of four values each show 0.4 of R^2; the two pairs that determine this one have the rest."""
+    alone, known = (one_and_the_same(8, *pairs, groups=2)["a", "c"] for pairs in ((), (PAIR, ("b", "c"))))
+    (seen,) = alone.coarse
+    assert 1.0 - seen.visible > 0.5 and seen.inside < 1e-9
+    assert alone.left(Scenario()).relative == pytest.approx(1.0 - seen.visible, abs=0.01)
+    assert known.left(Scenario()).relative < 0.01
+
+
+def test_inside_groups_a_model_lacks_what_a_table_has_beyond_it() -> None:
+    coarse = Coarse(np.repeat(np.arange(4), 4), 900.0, 1 / 9, 0.6, 0.05)
+    assert coarse.hidden(0.2) == pytest.approx(1.0 - 0.6 - 0.05 / 0.2)
+    assert (coarse.hidden(0.1), coarse.hidden(0.0)) == pytest.approx((0.0, 0.4))
+
+
 def effect(**facts: object) -> Effect:
     """Sixteen cells of 50 records; nine of the dimensions are a link's, of R^2 = 0.2."""
     return replace(Effect(np.full(16, 50.0), 9 / 16, 0.2, 0.0, 0.0, (), "measured"), **facts)  # type: ignore[arg-type]
@@ -73,8 +127,6 @@ def test_least_squares_keeps_the_share_of_noise_in_all_variance(rows: float, noi
 @pytest.mark.parametrize(("rows", "noise"), [(1.0, 1.0), (2.0, 1.0), (1.0, 0.5)])
 def test_groups_leave_what_lies_inside_them(rows: float, noise: float) -> None:
     """Four groups of 200 records, which have one of nine dimensions and show 0.6 of R^2."""
-    from fedsyn.evaluation.predicted.effects import Coarse
-
     coarse = Coarse(np.repeat(np.arange(4), 4), 900.0, 1 / 9, 0.6)
     left = effect(coarse=(coarse,)).left(Scenario(rows=rows, noise=noise))
     lam, kept = 200.0 * rows, 1 / 16 * 900.0 * noise**2

@@ -19,10 +19,10 @@ from experiments.held_out.held_tables import row_counts
 from experiments.quality.run import outcome
 from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
+from fedsyn.evaluation.predicted.beliefs import believed
 from fedsyn.evaluation.predicted.effects import (
     Effects,
     Scenario,
-    believed,
     part_of,
     visible,
     visible_anywhere,
