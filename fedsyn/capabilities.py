@@ -49,7 +49,7 @@ class Capabilities:
         deals_noise: whether the clients deal the shares of a store's noise; else a store's parties draw them.
         pins_clients: whether a party knows the clients by `aggregation.roster`.
         resumable: whether a run without a store can be resumed: its server alone has to remember it.
-        units: allowed values of `privacy.unit`.
+        units: values of `privacy.unit` of which more than one row may take part, and 'row'.
         finds_bins: whether private bounds, bins and categories can be found by its sums.
         splits_columns: whether holders may have different columns of the same rows.
         parties: machines beside the server and the holders.
@@ -112,7 +112,7 @@ PLAIN = Capabilities(
     scores=("l1", "squared_l2"),
     mixes=True,
     resumable=True,
-    units=("row", "client"),
+    units=("row", "person", "client"),
     finds_bins=True,
     only_threat="which trusts the server with what it is sent",
 )
@@ -124,7 +124,7 @@ SECAGG = Capabilities(
     threats=("semi_honest", "malicious"),
     masks=True,
     resumable=True,
-    units=("row", "client"),
+    units=("row", "person", "client"),
     finds_bins=True,
 )
 MPC = Capabilities(

@@ -104,13 +104,14 @@ class WorkloadNode(Node):
     `size` random cliques of `degree` attributes (null: all of them), or explicit cliques.
 
     Attributes:
-        degree: attributes of each clique.
+        degree: attributes of each clique; null: the cliques that make tables of persons and of their rows, where
+            `privacy.unit` is 'person' (its default there).
         size: how many cliques; null: all of that degree. With `sketch_aim` 1,000 where it is left out.
         seed: seed of the random choice. The workload is public, so this is no secret.
         cliques: explicit list of attribute lists; excludes `size`.
     """
 
-    degree: int = Field(default=3, ge=1, le=8)
+    degree: int | None = Field(default=3, ge=1, le=8)
     size: int | None = Field(default=64, ge=1)
     seed: int = 0
     cliques: tuple[tuple[str, ...], ...] | None = None
@@ -242,7 +243,10 @@ class RunConfig(Node):
     @model_validator(mode="after")
     def _cliques(self) -> RunConfig:
         chosen = {"size", "cliques"} & self.workload.model_fields_set
-        if self.mechanism.name == DEFAULT_MECHANISM and not chosen:
+        if self.privacy.unit == "person" and not chosen and "degree" not in self.workload.model_fields_set:
+            update = {"degree": None, "size": None}
+            object.__setattr__(self, "workload", self.workload.model_copy(update=update))
+        elif self.mechanism.name == DEFAULT_MECHANISM and not chosen:
             object.__setattr__(self, "workload", self.workload.model_copy(update={"size": DEFAULT_CLIQUES}))
         return self
 

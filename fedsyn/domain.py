@@ -83,6 +83,8 @@ class Domain:
         zeros: structural zeros, in order; a `Zeros` or a pair (clique, boolean array) each.
         hidden: name and number of values of each attribute that a model has beside the table's: a factor, which no row
             holds. Cliques may name it; it is in no count of attributes, no code, no iteration.
+        wanted: cliques that a workload has where nobody names any, with their weights; empty: any attributes together.
+            Like `ordered` no part of what makes domains equal.
         coarser: attribute -> of each column that it determines, that column's value for each of its own, numbered from
             0. Like `ordered` a fact about the schema.
     """
@@ -93,6 +95,7 @@ class Domain:
     zeros: tuple[Zeros, ...] = ()
     hidden: tuple[tuple[str, int], ...] = ()
     coarser: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict, compare=False)
+    wanted: tuple[tuple[Clique, float], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", tuple(self.attributes))
@@ -216,12 +219,14 @@ class Domain:
     def describe(self) -> dict[str, Any]:
         """Returns plain data (JSON) that `described` reads.
 
-        They hold names, cardinalities and zeros, but not which attributes are ordered.
+        They hold names, cardinalities, zeros and wanted cliques, but not which attributes are ordered.
         """
         facts: dict[str, Any] = {"attributes": list(self.attributes), "shape": list(self.shape)}
         if self.zeros:
             packed = [(z.clique, base64.b64encode(np.packbits(z.cells).tobytes()).decode()) for z in self.zeros]
             facts["zeros"] = [{"clique": list(clique), "cells": cells} for clique, cells in packed]
+        if self.wanted:
+            facts["wanted"] = [[list(clique), weight] for clique, weight in self.wanted]
         return facts
 
     @classmethod
@@ -238,4 +243,5 @@ class Domain:
             if len(packed) != -(-math.prod(shape) // 8):
                 raise ValueError("zeros of another size than their clique")
             zeros.append(Zeros(item["clique"], np.unpackbits(packed, count=math.prod(shape)).reshape(shape)))
-        return cls(domain.attributes, domain.shape, zeros=tuple(zeros))
+        wanted = tuple((domain.canonical(clique), float(weight)) for clique, weight in facts.get("wanted", ()))
+        return cls(domain.attributes, domain.shape, zeros=tuple(zeros), wanted=wanted)

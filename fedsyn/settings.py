@@ -396,12 +396,15 @@ class AggregationNode(Node):
 class PrivacyNode(Node):
     """The guarantee: (epsilon, delta)-differential privacy.
 
-    It holds for one row at one client, or for a whole client.
+    It holds for one row at one client, for a person with all rows, or for a whole client.
 
     Attributes:
         epsilon: the run's whole budget; smaller is more private.
         delta: chance that the promise fails outright; keep it well below one divided by the number of rows.
-        unit: whose presence is hidden: one 'row', added or removed, at one client; or one 'client' with all its rows.
+        unit: whose presence is hidden: one 'row', added or removed, at one client; one 'person' with all rows at one
+            client; or one 'client' with all its rows. A person needs a schema that says who is one (`persons`).
+        holders_per_person: h, at how many clients the rows of one person may lie, where the unit is a person. With 1 a
+            person's rows lie at one client; who may be known to h of them costs h^2 times as much.
         rows_per_client: the most rows with which a client takes part, where the unit is a client. One with more draws
             so many at random, once in a run. More of them mean more noise, fewer a larger sampling error. Public: it
             must not be read off the rows.
@@ -417,7 +420,8 @@ class PrivacyNode(Node):
 
     epsilon: float = Field(gt=0, le=1000)
     delta: float = Field(gt=0, lt=1)
-    unit: Literal["row", "client"] = "row"
+    unit: Literal["row", "person", "client"] = "row"
+    holders_per_person: int = Field(default=1, ge=1, le=10**4)
     rows_per_client: int | None = Field(default=None, ge=1, le=10**6)
     client_sizes: Literal["public", "private"] = "private"
     size_share: float = Field(default=0.05, gt=0, lt=1)
@@ -435,6 +439,8 @@ class PrivacyNode(Node):
                 "rows_per_client says with how many rows at most a client takes part, where unit is 'client', "
                 "and nothing else: give both, or neither"
             )
+        if self.holders_per_person > 1 and self.unit != "person":
+            raise ValueError("holders_per_person says at how many clients one person may be, where unit is 'person'")
         return self
 
     @model_validator(mode="after")

@@ -147,7 +147,9 @@ class FlowerApp:
         """
         key = (context.run_id, context.node_id)
         if key not in self._rows:
-            self._rows[key] = encoded_rows(lambda: self._rows_of(context), self.schema)
+            self._rows[key] = encoded_rows(
+                lambda: self._rows_of(context), self.schema.rows, persons=self.schema.rows is not self.schema
+            )
         self._rows.move_to_end(key)
         while len(self._rows) > 1 and sum(each.codes.size for each in self._rows.values()) > _MOST_CELLS:
             self._rows.popitem(last=False)

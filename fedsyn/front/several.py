@@ -23,10 +23,12 @@ from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel, Model, Posterior
 from fedsyn.output import watched
 from fedsyn.randomness import Randomness
+from fedsyn.runs.persons import WholePersons
 from fedsyn.runs.synthesis import BATCH, MOST_UNASKED, Make, batches, write_synthetic
 from fedsyn.table.data.writers import ArrowRows
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.frames import Kind, in_kind
+from fedsyn.table.schema.people import People
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +56,11 @@ class PosteriorTables:
     """
 
     def __init__(self, release: ReleasedRun, rows: int | None, where: Mapping[str, Any]) -> None:
+        if release.schema.rows is not release.schema:
+            raise InputError(
+                "the run protects persons, who have several rows each: an analysis of its tables would take rows of "
+                "one person for those of many, and there is no other yet"
+            )
         if release.evidence is None:
             raise InputError(
                 "several tables need the run's measurements.npz, which a mechanism without marginals does not write"
@@ -98,10 +105,10 @@ def numbers_of(schema: Schema, model: AnyModel) -> dict[str, Floats]:
 def frame_of(
     schema: Schema, model: AnyModel, rows: int, randomness: Randomness, independent: bool = False
 ) -> pd.DataFrame:
-    """Returns rows of a model as a DataFrame."""
+    """Returns rows of a model, or all rows of as many persons, as a DataFrame."""
     import pandas as pd
 
-    parts = list(_decoded(schema.decode, batches(model, rows, randomness, independent)))
+    parts = list(_decoded(schema, schema.rows.decode, model, batches(model, rows, randomness, independent)))
     return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
 
@@ -114,17 +121,24 @@ def table_of(schema: Schema, model: AnyModel, rows: int, randomness: Randomness,
         return frame_of(schema, model, rows, randomness)
     import pyarrow as pa
 
-    arrow_rows = ArrowRows(schema)
-    parts = _decoded(arrow_rows.batch, batches(model, rows, randomness))
+    arrow_rows = ArrowRows(schema.rows)
+    parts = _decoded(schema, arrow_rows.batch, model, batches(model, rows, randomness))
     return in_kind(pa.Table.from_batches(parts, arrow_rows.fields.remove_metadata()), kind)
 
 
 def _decoded(
-    decode: Callable[[npt.NDArray[np.integer], np.random.Generator, int], T],
+    schema: Schema,
+    decode: Callable[[npt.NDArray[np.integer], np.random.Generator, int, People | None], T],
+    model: AnyModel,
     numbered: Iterable[tuple[Make, np.random.Generator]],
 ) -> Iterator[T]:
+    whole = None if schema.rows is schema else WholePersons(schema, model)
     for number, (make, rng) in enumerate(numbered):
-        yield decode(make(), rng, number * BATCH)
+        if whole is None:
+            yield decode(make(), rng, number * BATCH, None)
+        else:
+            rows, people = whole.of(make(), rng, number * BATCH)
+            yield decode(rows, rng, 0, people)
 
 
 def frames_of_posterior(

@@ -278,7 +278,7 @@ class Synthesizer(Generic[F]):
         self._release, self._kind = release, kind
         self.schema_, self.model_, self.config_ = release.schema, release.model, release.config
         self.ledger_ = LedgerFacts(release.ledger)
-        self.feature_names_in_ = np.array(release.schema.order, dtype=object)
+        self.feature_names_in_ = np.array(release.schema.rows.order, dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
 
     def _fitted(self, what: str) -> ReleasedRun:
@@ -407,11 +407,13 @@ class Synthesizer(Generic[F]):
 
         frames = frames_of(real)
         rows = frames[0] if len(frames) == 1 else pd.concat([frame.astype(object) for frame in frames], join="inner")
-        release.schema.require_columns(rows.columns)
+        release.schema.rows.require_columns(rows.columns)
         schema, model = restrict(release.schema, release.model, {})
-        synthetic = frame_of(schema, model, max(1, len(rows)), Randomness(self.seed))
+        persons = release.schema.rows.persons if release.schema.rows is not release.schema else None
+        drawn = len(rows) if persons is None else rows[persons.id].nunique()
+        synthetic = frame_of(schema, model, max(1, drawn), Randomness(self.seed))
         rng = Randomness(self.seed).ordinary("evaluate")
-        schema = release.schema.adjusted(None, label)
+        schema = release.schema.rows.adjusted(None, label)
         return compare_tables(rows, synthetic, schema=schema, regressions=regressions, rng=rng)
 
     @overload

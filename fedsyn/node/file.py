@@ -74,7 +74,8 @@ class PolicyNode(Node):
         noise: values of aggregation.noise that may be used. With 'server' the noise is the server's promise.
         threat: 'malicious': refuse runs that are not protected against a deviating server and clients; null: either.
         client_sizes: 'private': refuse runs that publish exact row counts (privacy.client_sizes: public); 'any'.
-        unit: 'client': refuse runs that protect single rows only (privacy.unit: row); 'any'.
+        unit: 'person': refuse runs that protect single rows only (privacy.unit: row); 'client': also those that protect
+            one person; 'any'.
         minimum_cohort: fewest clients in a sum, of the run's configuration and of each sum itself.
         corrupted: least aggregation.corrupted of a run whose noise, or masks, rest on the clients of a sum: with 0 a
             run counts on nobody who knows its own share of the noise, or tells the server.
@@ -96,7 +97,7 @@ class PolicyNode(Node):
     noise: tuple[Noise, ...] = Field(default=("local", "distributed"), min_length=1)
     threat: Literal["malicious"] | None = None
     client_sizes: Literal["private", "any"] = "private"
-    unit: Literal["client", "any"] = "any"
+    unit: Literal["person", "client", "any"] = "any"
     minimum_cohort: int = Field(default=2, ge=1)
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float | None = Field(default=None, ge=0, lt=1)

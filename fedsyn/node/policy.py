@@ -198,6 +198,8 @@ class Policy:
             raise NodeError("this node's holder does not publish its row count: set privacy.client_sizes: private")
         if config.privacy.unit != "client" and node.unit == "client":
             raise NodeError("this node's holder takes part as a whole: set privacy.unit: client and rows_per_client")
+        if config.privacy.unit == "row" and node.unit == "person":
+            raise NodeError("this node's holder takes part in runs that protect persons: set privacy.unit: person")
         self._check_limits(config)
         require_agreed(config, node.configurations, self.needs_approval, pinned=self.file.identity is not None)
 

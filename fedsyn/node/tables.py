@@ -24,16 +24,18 @@ class Encoding(NamedTuple):
     Attributes:
         bins, label: of `RunConfig.data`.
         found: JSON of what a run on an open schema has found; None before that, and on any other.
+        persons: whether there is one record of each person (`privacy.unit`).
     """
 
     bins: int | None = None
     label: str | None = None
     found: str | None = None
+    persons: bool = False
 
     @classmethod
     def of(cls, config: RunConfig) -> Encoding:
         """Returns the encoding of a run."""
-        return cls(config.data.bins, config.data.label)
+        return cls(config.data.bins, config.data.label, persons=config.privacy.unit == "person")
 
     @classmethod
     def read(cls, fields: list[Any]) -> Encoding:
@@ -41,8 +43,7 @@ class Encoding(NamedTuple):
 
         What does not fit is an error where it is used.
         """
-        bins, label, findings = fields
-        return cls(bins, label, findings)
+        return cls(*fields)
 
 
 class NotRead(FedsynError):
@@ -92,6 +93,7 @@ class Tables:
                 encoding.label,
                 self._file.data_key,
                 tuple(self._file.rename.items()),
+                persons=encoding.persons,
             )
         self._kept[encoding] = rows
         while len(self._kept) > _KEPT:

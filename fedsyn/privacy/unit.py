@@ -3,7 +3,15 @@
 It says how far that presence moves what is released.
 
 Every request states its sensitivity for ONE ROW. A ledger multiplies it by what its unit can have in a release, in one
-place and whatever the mechanism is: by 1 for a row, by c for a client of whose rows at most c ever take part.
+place and whatever the mechanism is: by 1 for a row, by c for a client of whose rows at most c ever take part, by h for
+a person who may be at h clients.
+
+*A person is one row.* Where the unit is a person, the table that takes part is not the holder's: it has one record of
+each person, made of that person's rows and of coins that depend on no row (`fedsyn.table.data.records`). Neighbours are
+two federations in one of which a person has no row at all, at one client. For fixed coins their tables of records
+differ in one row, that person's. So whatever holds for one row holds for a person with all rows, in every release and
+in all of them together, and it holds for the average over the coins. A person at h clients has h records: h tables lie
+between the neighbours, each with one row less, and what is said of c below holds of h.
 
 *Why c, for every release.* Who takes part is public; what is hidden is a client's rows. Neighbours are two federations
 in one of which that client has no row. Of a client with more than c rows c take part, by the client's own coins, which
@@ -140,6 +148,40 @@ class ClientUnit(Unit):
         return {"rows_per_client": self.rows}
 
 
+@dataclass(frozen=True)
+class PersonUnit(Unit):
+    """A person with all rows, of whom `rows` clients may have a record."""
+
+    hidden: ClassVar[str] = "one person"
+    exchanged: ClassVar[str] = "a person can only be exchanged for another"
+    instead: ClassVar[str] = "one person with all rows, exchanged for another (counts of persons are published)"
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise ValueError("a person is at one client at least")
+
+    @property
+    def text(self) -> str:
+        where = "one client" if self.rows == 1 else f"up to {self.rows:,} clients"
+        return f"one person with all rows at {where}, added or removed"
+
+    def adjacency(self, sizes: str) -> str:
+        where = "one client" if self.rows == 1 else f"up to {self.rows:,} clients"
+        neighbours = f"two federations are neighbours when all rows of one person are added or removed, at {where}"
+        if sizes != "public":
+            return neighbours
+        return (
+            f"{neighbours}, every client's count of persons being a published constant; where the counts follow the "
+            f"rows, {self.exchanged}, and epsilon_replace_one is the guarantee"
+        )
+
+    def entered(self, release: Release) -> Release:
+        return _entered(release, self.rows) if self.rows > 1 else release
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"holders_per_person": self.rows}
+
+
 ROW = Unit()
 #: What a promise for one row does not cover.
 NOT_ONE_PERSON = "not for one person, who may have several"
@@ -147,6 +189,8 @@ NOT_ONE_PERSON = "not for one person, who may have several"
 
 def unit_from_dict(state: Mapping[str, Any]) -> Unit:
     """Restores the unit of a ledger's state."""
+    if (holders := state.get("holders_per_person")) is not None:
+        return PersonUnit(int(holders))
     rows = state.get("rows_per_client")
     return ROW if rows is None else ClientUnit(int(rows))
 

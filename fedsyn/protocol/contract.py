@@ -30,7 +30,7 @@ from fedsyn.privacy import (
     accountant_for,
 )
 from fedsyn.privacy.accountant import Accountant
-from fedsyn.privacy.unit import ROW, ClientUnit
+from fedsyn.privacy.unit import ROW, ClientUnit, PersonUnit
 from fedsyn.private_bins.private_columns import PrivateColumns
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.plan import Step
@@ -111,8 +111,10 @@ class Contract:
     @property
     def unit(self) -> Unit:
         """Unit whose presence the run hides."""
-        rows = self.config.privacy.rows_per_client
-        return ROW if rows is None else ClientUnit(rows)
+        privacy = self.config.privacy
+        if privacy.unit == "person":
+            return PersonUnit(privacy.holders_per_person)
+        return ROW if privacy.rows_per_client is None else ClientUnit(privacy.rows_per_client)
 
     @property
     def sums_rows(self) -> bool:
@@ -314,11 +316,12 @@ class Contract:
 
     @classmethod
     def _check_unit(cls, config: RunConfig) -> None:
-        """Raises ConfigError where nothing derives a whole client as unit.
+        """Raises ConfigError where nothing derives the configuration's unit.
 
-        The error says why.
+        The error says why. A person at one client is one row.
         """
-        if config.privacy.unit == "row":
+        privacy = config.privacy
+        if privacy.unit == "row" or (privacy.unit == "person" and privacy.holders_per_person == 1):
             return
         reasons = {
             "keeps a store of exact answers, whose parties account for single rows": bool(cls.store),
@@ -326,11 +329,12 @@ class Contract:
             f"protects nobody: {cls.not_private}": bool(cls.not_private),
             "has an accountant whose costs are those of single rows": cls.accountant not in ("zcdp", "gaussian"),
             "can form its sums under aggregation.protocol: plain or secagg; the crypto party of fhe accounts for "
-            "single rows": config.privacy.unit not in config.aggregation.capabilities.units,
+            "single rows": privacy.unit not in config.aggregation.capabilities.units,
         }
+        key = "unit: client" if privacy.unit == "client" else f"holders_per_person: {privacy.holders_per_person}"
         for reason, holds in reasons.items():
             if holds:
-                raise ConfigError(f"privacy.unit: client: mechanism '{config.mechanism.name}' {reason}")
+                raise ConfigError(f"privacy.{key}: mechanism '{config.mechanism.name}' {reason}")
 
     @classmethod
     def _check_evaluation(cls, config: RunConfig) -> None:
@@ -410,7 +414,9 @@ class Contract:
             cost = f"last, one vector of evaluation at 1/(2 sigma^2), {share:g} of rho; before it, of the rest: {cost}"
         if self.unit is not ROW:
             statement = replace(statement, unit=self.unit.text)
-            cost = f"a client pays {self.unit.rows:,}^2 times what is said here for one row: {cost}"
+        if self.unit.rows > 1:
+            who = self.config.privacy.unit
+            cost = f"a {who} pays {self.unit.rows:,}^2 times what is said here for one row: {cost}"
         return replace(
             statement, public=public, server_sees="; ".join(server), client_sees="; ".join(client), cost=cost
         )

@@ -136,7 +136,7 @@ def reading_of(table: Path, schema: Schema) -> FileOptions | None:
     beside = table.with_name("config.yaml")
     if table.name != "synthetic.csv" or not beside.is_file() or not table.is_file():
         return None
-    return written_as(released_config(yamlio.read_mapping(beside), str(beside)).data.options, schema)
+    return written_as(released_config(yamlio.read_mapping(beside), str(beside)).data.options, schema.rows)
 
 
 def drop_tables(out: Path) -> None:

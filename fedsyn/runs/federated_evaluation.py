@@ -53,7 +53,7 @@ def with_rows(config: RunConfig, schema: Schema, strategy: MechanismStrategy, ou
     assert model is not None
     if config.synthesis.rows is not None:
         return config
-    rows = rows_with_room(out, schema, model, written_as(config.data.options, schema))
+    rows = rows_with_room(out, schema, model, written_as(config.data.options, schema.rows))
     if rows >= round(model.total):
         return config
     half = model.total / 2
@@ -95,7 +95,7 @@ class FederatedEvaluation:
             self.config = with_rows(self.config, self.schema, self.strategy, self.out)
             rows, file = table_rows(self.config, model), table_file(self.config, self.out)
             schema = decoding(self.schema, model)
-            layout = written_as(self.config.data.options, self.schema)
+            layout = written_as(self.config.data.options, self.schema.rows)
             self.synthetic = write_synthetic(file, schema, model, rows, self.randomness, keep=True, layout=layout)
         assert self.synthetic is not None
         with self.strategy.timed("train"):

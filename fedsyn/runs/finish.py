@@ -72,7 +72,11 @@ def finish(
     else:
         save_fit(out, schema, model, strategy.measured)
         config = with_rows(config, schema, strategy, out)
-        file, rows, layout = table_file(config, out), table_rows(config, model), written_as(config.data.options, schema)
+        file, rows, layout = (
+            table_file(config, out),
+            table_rows(config, model),
+            written_as(config.data.options, schema.rows),
+        )
         at_stage(progress, f"drawing {rows:,} rows")
         drawn = (file, decoding(schema, model), model, rows, randomness_of(config))
         synthetic = write_synthetic(*drawn, keep=keep, most=most, layout=layout)

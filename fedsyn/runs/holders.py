@@ -268,7 +268,7 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
         raise NodeError("a node with 'data' needs the schema that its holder approved, as 'schema'")
     partition = partition_of(node)
     files = (str(node["data"]), str(node["schema"]))
-    rows = load_rows(*files, config.data.bins, config.data.label)
+    rows = load_rows(*files, config.data.bins, config.data.label, persons=config.privacy.unit == "person")
     if rows.schema.open and FOUND in state:
         rows = close_rows(rows, _compact(state[FOUND]))
     keys = None
@@ -342,11 +342,13 @@ def load_rows(
     label: str | None,
     key: str | None = None,
     rename: tuple[tuple[str, str], ...] = (),
+    *,
+    persons: bool = False,
 ) -> LoadedRows:
     """Reads the holder's own rows, encoded by its own schema.
 
     They are read once per process. `key` is a file with the key of a sealed table, whose rows are decrypted in memory
-    only. `rename` has pairs of a column's name in the table and in the schema.
+    only. `rename` has pairs of a column's name in the table and in the schema. Of `persons` there is one record each.
 
     Raises:
         NotReady: the schema or the table cannot be used, whatever the cause.
@@ -357,26 +359,35 @@ def load_rows(
     with _as_not_ready():
         schema, options = Schema.load(schema_file), FileOptions(key_file=key, rename=rename or None)
         schema.require_approved()
-    return encoded_rows(lambda: data, schema.adjusted(bins, label), options)
+    return encoded_rows(lambda: data, schema.adjusted(bins, label), options, persons=persons)
 
 
-def encoded_rows(rows: Callable[[], AnyFrame | str | Path], schema: Schema, options: Options = None) -> LoadedRows:
+def encoded_rows(
+    rows: Callable[[], AnyFrame | str | Path], schema: Schema, options: Options = None, *, persons: bool = False
+) -> LoadedRows:
     """Returns a holder's own rows, encoded by the run's schema.
 
     Args:
         rows: gives the table, or a file's path.
-        schema: of the run.
+        schema: of the rows, as the run has it.
         options: how a file is read.
+        persons: make one record of each person; the coins are the operating system's.
 
     Raises:
         NotReady: the table cannot be used, whatever the cause.
     """
     from fedsyn.table.data.alike import require_schema_columns
     from fedsyn.table.data.readers import encode_open_file
+    from fedsyn.table.data.records import RecordMaker
     from fedsyn.table.schema.frames import as_frame
+    from fedsyn.table.schema.persons import require_records
 
     with _as_not_ready():
-        holding, table = Holding(schema), rows()
+        maker = None
+        if persons:
+            require_records(schema)
+            maker = RecordMaker(schema, np.random.default_rng())
+        holding, table = Holding(schema, maker), rows()
         if isinstance(table, str | Path):
             codes, values = encode_open_file(table, schema, options, holding)
         else:
@@ -384,6 +395,8 @@ def encoded_rows(rows: Callable[[], AnyFrame | str | Path], schema: Schema, opti
             require_schema_columns({"the table": list(frame.columns)}, schema, files=False)
             block = holding.encoded(frame)
             codes, values = block.codes, block.own
+        if maker is not None:
+            codes, schema = maker.record().codes, schema.records
     for sentence in alone(holding):  # the node's log may say what the rows hold, a reply may not
         log.warning("%s", sentence)
     return LoadedRows(codes, schema.domain, schema.sha256, schema, values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +31,8 @@ from fedsyn.table.data.encoded import RowFiles, RowSpool, forget, taken, write_e
 from fedsyn.table.data.options import FileOptions, written_as
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, Block, OwnRows
-from fedsyn.table.schema.holdings import Holding, no_row_fits, sentences
+from fedsyn.table.schema.holdings import Holding, changing, no_row_fits, sentences
+from fedsyn.table.schema.persons import require_records
 
 log = logging.getLogger("fedsyn")
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fedsyn.table.data.partition import Partitioner
+    from fedsyn.table.data.records import RecordMaker
 
     #: Rows that a caller has in memory: one table, or one of each client.
     Table: TypeAlias = pd.DataFrame | Sequence[pd.DataFrame]
@@ -141,7 +143,7 @@ def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
     if config.data.schema_file is None and config.data.source not in dataset_names():
         raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
     schema = public_schema(config)
-    schema.require_approved()
+    schema.rows.require_approved()
     open_tables.check_before(config, schema)
     if config.evaluation.metrics:
         raise ConfigError(
@@ -156,7 +158,7 @@ def deployed(config: RunConfig, schema: Schema, folder: Path) -> Prepared:
 
     It is the schema, and no table.
     """
-    written_as(config.data.options, schema)  # refuses what would fail once the budget is spent
+    written_as(config.data.options, schema.rows)  # refuses what would fail once the budget is spent
     return Prepared(folder, schema, False, config.federation.clients, Path(config.data.source).name).save()
 
 
@@ -211,7 +213,7 @@ def split_tables(config: RunConfig, table: Table | None = None, schema: Schema |
     Raises:
         InputError: bad schema or data, or a split that does not exist.
     """
-    encoded = encoded_table(config.data, table, schema)
+    encoded = encoded_table(config.data, table, schema, persons=config.privacy.unit == "person")
     return replace(encoded, parts=_partition(config, encoded))
 
 
@@ -265,26 +267,28 @@ def _partition(config: RunConfig, encoded: SplitTable) -> list[npt.NDArray[np.in
     return chosen.split(table, config.federation.clients, randomness_of(config).ordinary("partition"))
 
 
-def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | None = None) -> SplitTable:
+def encoded_table(
+    data: DataNode, table: Table | None = None, schema: Schema | None = None, *, persons: bool = False
+) -> SplitTable:
     """Loads and encodes a configuration's source, or a table.
 
-    The schema must be approved.
+    The schema must be approved. Of `persons` it gives one record each (`fedsyn.table.data.records`).
     """
     require_files(data, source=table is None)
     if table is not None or schema is not None or data.by_coins:
-        return _encode(data, table, schema)
+        return _encode(data, table, schema, persons=persons)
     files = [data.source, *(data.holders or ()), data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
     stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)
-    return _encoded(data.model_dump_json(by_alias=True), (*files, *stamps))
+    return _encoded(data.model_dump_json(by_alias=True), (*files, *stamps), persons)
 
 
 @lru_cache(maxsize=2)  # the cells of a sweep that share a process share its table
-def _encoded(data: str, version: tuple[object, ...]) -> SplitTable:
+def _encoded(data: str, version: tuple[object, ...], persons: bool) -> SplitTable:
     """Loads and encodes a source, once per process and version.
 
     The version is the names and times of its files.
     """
-    return _encode(DataNode.model_validate_json(data))
+    return _encode(DataNode.model_validate_json(data), persons=persons)
 
 
 class _Part(NamedTuple):
@@ -299,6 +303,16 @@ class _Part(NamedTuple):
     holding: Holding
     source: pd.DataFrame | tuple[Path, FileOptions]
     path: Path = Path()
+
+    def recorded(self, maker: RecordMaker) -> Iterator[Block]:
+        """Yields one block: a record of each person."""
+        from fedsyn.table.data.readers import check_rows
+
+        self.holding.maker, read = maker, 0
+        for block in self.blocks:
+            read += block.read
+        check_rows(self.path, read, self.rows)
+        yield maker.record()
 
 
 class _Source(NamedTuple):
@@ -331,7 +345,9 @@ class _Source(NamedTuple):
         return f"{self.parts[0].path if self.parts[0].path.name else 'the table'} has"
 
 
-def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | None = None) -> SplitTable:
+def _encode(
+    data: DataNode, table: Table | None = None, given_schema: Schema | None = None, *, persons: bool = False
+) -> SplitTable:
     """Encodes a source block by block.
 
     The table may be larger than memory.
@@ -342,6 +358,9 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
     source = source or (
         _holders(data, table, given_schema) if isinstance(table, Sequence) else _loaded(data, table, given_schema)
     )
+    makers: list[RecordMaker] = []
+    if persons:
+        source, makers = _of_persons(source, data)
     schema, known = source.schema, [part.rows for part in source.parts if part.rows is not None]
     # Rows are divided once their number is known.
     roles = split_rows(data, sum(known)) if len(known) == len(source.parts) and any(known) else None
@@ -383,8 +402,51 @@ def _encode(data: DataNode, table: Table | None = None, given_schema: Schema | N
     joined = OwnRows.joined(own_rows)
     owned = joined.taken(train), joined.taken(held_out)
     mine = None if native is None else native[train]
-    real = _real_rows(source, read, everywhere, train, held_out, whole=data.sample == 1.0)
+    if makers:
+        for sentence in changing([maker.changing for maker in makers]):
+            log.warning("%s", sentence)
+        real = _real_rows_of(source, makers, train, held_out)
+    else:
+        real = _real_rows(source, read, everywhere, train, held_out, whole=data.sample == 1.0)
     return SplitTable(source.name, schema, *divided, mine, real, *owned, holders=holders)
+
+
+def _of_persons(source: _Source, data: DataNode) -> tuple[_Source, list[RecordMaker]]:
+    """Returns a source whose rows are records of persons, and what makes them.
+
+    Without a split seed the coins are the operating system's. A table with a column of clients counts a person at the
+    client of the row that comes first.
+
+    Raises:
+        SchemaError: the schema does not say who a person is.
+    """
+    from fedsyn.table.data.records import RecordMaker
+
+    require_records(source.schema)
+    randomness, makers, parts = Randomness(data.split_seed), list[RecordMaker](), list[_Part]()
+    for number, part in enumerate(source.parts):
+        maker = RecordMaker(source.schema, randomness.ordinary("records", number))
+        makers.append(maker)
+        parts.append(part._replace(rows=None, blocks=part.recorded(maker)))
+    return source._replace(schema=source.schema.records, parts=parts), makers
+
+
+def _real_rows_of(source: _Source, makers: Sequence[RecordMaker], train: Flags, held_out: Flags) -> RealRows:
+    """Returns the rows of persons as they are written.
+
+    Args:
+        source: the table, or one of each client.
+        makers: what made the records of each.
+        train, held_out: (records,) their roles.
+    """
+    rows, done, roles = list[int](), 0, list[Flags]()
+    for maker in makers:
+        rows.append(len(maker.person))
+        own = np.append(np.stack([train, held_out])[:, done : done + maker.records], np.full((2, 1), False), axis=1)
+        roles.append(own[:, maker.person])
+        done += maker.records
+    tables = tuple(RealTable(count, part.source) for count, part in zip(rows, source.parts, strict=True))
+    return RealRows(tables, *np.concatenate(roles, axis=1))
 
 
 def _real_rows(
@@ -497,7 +559,7 @@ def with_layout(config: RunConfig, schema: Schema) -> RunConfig:
     """
     from fedsyn.table.data.sources import layouts
 
-    detected = layouts(config.data.holders or [config.data.source], schema, config.data.options)
+    detected = layouts(config.data.holders or [config.data.source], schema.rows, config.data.options)
     if len(detected) != 1:
         return config
     return config.model_copy(update={"data": config.data.model_copy(update={"options": detected.pop().said()})})
@@ -536,4 +598,8 @@ def public_schema(config: RunConfig) -> Schema:
         schema = entry.schema_ if data.options.get("grouped", True) else entry.ungrouped()
     else:
         raise SchemaError("the run's schema is not at hand")
-    return schema.adjusted(data.bins, data.label)
+    schema = schema.adjusted(data.bins, data.label)
+    if config.privacy.unit != "person":
+        return schema
+    require_records(schema)
+    return schema.records

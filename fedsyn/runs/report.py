@@ -318,8 +318,9 @@ def _predict(config: RunConfig, out: Path) -> str:
 def compare(config: RunConfig, schema: Schema, data: EvaluationInput, real: RealRows, out: Path) -> None:
     """Writes comparison.json, the table beside the real rows.
 
-    Both are read as they are written. Each metric's scale is written, too.
+    Both are read as they are written, also where the run has records of persons. Each metric's scale is written, too.
     """
+    schema = schema.rows
     rng, table = np.random.default_rng(COMPARISON_SEED), synthetic_file(out)
     synthetic = raw_rows(table, reading_of(table, schema), schema.order, most=MOST_ROWS, rng=rng)
     rows, held_out = real.read(schema.order, MOST_ROWS, rng)
@@ -347,7 +348,7 @@ def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
         if config.data.by_coins:
             raise DataError("coins divided them, and nobody can tell again which ones the run learnt from")
         schema, source = _schema(out), _data_of(config.data, out, named)
-        table = split_tables(config.model_copy(update={"data": source}), schema=schema)
+        table = split_tables(config.model_copy(update={"data": source}), schema=schema.rows)
         data = EvaluationInput.of(
             schema,
             train=table.train,
@@ -441,6 +442,14 @@ def _first_rows(file: Path, schema: Schema) -> Codes:
     from fedsyn.table.data import encoded_blocks
 
     blocks: list[Codes] = []
+    if schema.rows is not schema:
+        from fedsyn.table.data.records import RecordMaker
+        from fedsyn.table.schema.holdings import Holding
+
+        maker = RecordMaker(schema.rows, np.random.default_rng(COMPARISON_SEED))
+        for _ in encoded_blocks(file, schema.rows, reading_of(file, schema), holding=Holding(schema.rows, maker)):
+            pass
+        return maker.record().codes[:DRAWN_ROWS]
     for block in encoded_blocks(file, schema, reading_of(file, schema)):
         blocks.append(block.codes)
         if sum(map(len, blocks)) >= DRAWN_ROWS:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from fedsyn.errors import ConfigError
 from fedsyn.inference import AnyModel, EmpiricalModel, Model
 from fedsyn.randomness import Randomness
+from fedsyn.runs.persons import WholePersons
 from fedsyn.table.data.encoded import RowSpool
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.writers import table_writer
@@ -62,19 +63,23 @@ def write_synthetic(
     independent: bool = False,
     layout: FileOptions | None = None,
 ) -> npt.NDArray[np.integer] | None:
-    """Writes `rows` rows of the model.
+    """Writes `rows` rows of the model, or all rows of as many persons.
 
     Returns their codes, read-only, if they are kept: all, or the `most` first. Returns None if not.
     With `independent` each row is drawn by itself, and expectations are not rounded (`Model.sample`).
     `layout` is as in `table_writer`.
     """
     spool = RowSpool(len(schema.columns), schema.dtype) if keep else None
-    with table_writer(path, schema, layout) as writer:
+    whole = None if schema.rows is schema else WholePersons(schema, model)
+    with table_writer(path, schema.rows, layout) as writer:
 
         def made(numbered: tuple[int, tuple[Make, np.random.Generator]]) -> tuple[npt.NDArray[np.integer], object]:
             number, (make, rng) = numbered
             codes = schema.placed(make(), rng)
-            return codes, writer.render(codes, rng, number * BATCH)
+            if whole is None:
+                return codes, writer.render(codes, rng, number * BATCH)
+            rows, people = whole.of(codes, rng, number * BATCH)
+            return codes, writer.render(rows, rng, 0, people)
 
         for codes, rendered in _in_order(
             made, enumerate(batches(model, rows, randomness, independent)), _threads(rows)
@@ -125,7 +130,7 @@ def rows_with_room(folder: Path, schema: Schema, model: AnyModel, layout: FileOp
     of what is left of it. Some rows are drawn to see how large they are, as text: no other format takes more.
     """
     rows, free = expected_rows(model), shutil.disk_usage(folder).free
-    if rows * _AMPLE * len(schema.order) > free:
+    if rows * _AMPLE * len(schema.rows.order) > free:
         few, file = min(rows, _ROWS), BytesIO()
         write_synthetic(file, decoding(schema, model), model, few, Randomness(0), keep=False, layout=layout)
         rows = max(1, min(rows, int(0.9 * free * few / file.tell())))
@@ -140,7 +145,7 @@ def require_room(folder: Path, schema: Schema, rows: int, format: str = "csv") -
     Raises:
         ConfigError: the disk has no room for even one character and a separator for each cell of a text file.
     """
-    least, free = rows * _LEAST * len(schema.order), shutil.disk_usage(folder).free
+    least, free = rows * _LEAST * len(schema.rows.order), shutil.disk_usage(folder).free
     if format == "csv" and least > free:
         raise ConfigError(
             f"{rows:,} rows need at least {least / 1e9:,.1f} GB, and {folder} has {free / 1e9:,.1f} GB left: "

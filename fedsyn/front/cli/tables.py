@@ -86,7 +86,7 @@ def sample(
     release = read_release(source)
     schema, model = restrict(release.schema, release.model, read_conditions(release.schema, where or ()))
     wanted = rows if rows is not None else expected_rows(model)
-    layout = written_as(release.config.data.options, release.schema)
+    layout = written_as(release.config.data.options, release.schema.rows)
     if out is None:
         _to_standard_output(schema, model, wanted, Randomness(seed), layout)
     else:

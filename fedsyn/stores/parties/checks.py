@@ -167,11 +167,14 @@ def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
     refuse(announcement.minimum < fewest, f"the configuration's minimum_cohort is {fewest}")
     refuse(config.federation.clients > limits.clients, f"its policy allows {limits.clients} clients")
     workload = config.workload
-    if workload.cliques is None:
+    if workload.cliques is None and workload.degree is None:
+        listed = sum(2 ** len(clique) for clique, _ in domain.wanted)
+    elif workload.cliques is None:
+        assert workload.degree is not None
         degree = min(workload.degree, len(domain))
         listed = min(math.comb(len(domain), degree), workload.size or math.inf) * 2**degree
     else:
-        listed = sum(2 ** len(clique) for clique in workload.cliques)
+        listed = sum(2 ** len(clique) for clique in workload.cliques or ())
     many = listed > 256 * limits.candidates or len(announcement.cliques) > limits.candidates
     refuse(many, f"its policy allows {limits.candidates} candidates")
     for clique in announcement.cliques:

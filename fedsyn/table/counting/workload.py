@@ -159,6 +159,8 @@ def _degree(domain: Domain, k: int) -> int:
 # Candidates -----------------------------------------------------------------------------------------------------------
 
 
+# Attributes of the largest clique that a domain wants (`fedsyn.table.schema.persons.wanted`).
+_LARGEST_WANTED = 3
 #: Cliques of a workload that others' configurations get: they must not exhaust a node's memory, or a reader's.
 MOST_CLIQUES = 250_000
 
@@ -172,6 +174,7 @@ def bound_on_cliques(workload: Mapping[str, Any], columns: int) -> int:
     if isinstance(listed, list | tuple):
         return sum(2 ** min(len(one), 64) if isinstance(one, list | tuple) else 1 for one in listed)
     degree, size = workload.get("degree", 3), workload.get("size", 64)
+    degree = _LARGEST_WANTED if degree is None else degree
     if type(degree) is not int or not 0 < degree <= 64 or not (size is None or type(size) is int):
         return 0  # the model says what is wrong
     total = math.comb(columns, min(degree, columns))
@@ -197,7 +200,13 @@ def build_workload(node: WorkloadNode, domain: Domain) -> Workload:
     Raises:
         ConfigError: an explicit clique names an unknown attribute.
     """
+    if node.degree is None and node.cliques is None:
+        if not domain.wanted:
+            raise ConfigError("workload.degree: null is for tables of persons (privacy.unit: person); write a number")
+        known = {domain.canonical(clique): weight for clique, weight in domain.wanted}
+        return Workload(tuple(known), tuple(known.values()))
     if node.cliques is None:
+        assert node.degree is not None
         return random_kway(domain, node.degree, node.size, np.random.default_rng(node.seed))
     for clique in node.cliques:
         for name in clique:

@@ -25,6 +25,7 @@ from fedsyn.table.data.readers import reads_numbers
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.frames import decimal_type
 from fedsyn.table.schema.model import Schema
+from fedsyn.table.schema.people import People
 from fedsyn.table.schema.values import written
 
 Format = Literal["csv", "parquet"]
@@ -43,10 +44,10 @@ class TableWriter(ABC):
         self.schema = schema
 
     @abstractmethod
-    def render(self, codes: Codes, rng: np.random.Generator, start: int = 0) -> Any:
+    def render(self, codes: Codes, rng: np.random.Generator, start: int = 0, people: People | None = None) -> Any:
         """Renders (n, d) codes for `write`.
 
-        `start` rows stand before them. Draws from `rng` what `decode` draws.
+        `start` rows stand before them, and they are of `people`. Draws from `rng` what `decode` draws.
         """
 
     @abstractmethod
@@ -93,8 +94,10 @@ class CsvTable(TableWriter):
         self._file = path.open("wb") if isinstance(path, Path) else path
         self.write([_line(schema.order, self._separator).encode()])
 
-    def render(self, codes: Codes, rng: np.random.Generator, start: int = 0) -> list[pa.Buffer]:
-        cells = self.schema.cells(codes, rng, start)
+    def render(
+        self, codes: Codes, rng: np.random.Generator, start: int = 0, people: People | None = None
+    ) -> list[pa.Buffer]:
+        cells = self.schema.cells(codes, rng, start, people)
         blocks = [cells.iloc[at : at + _LINES] for at in range(0, len(codes), _LINES)]
         return [_lines(block, self._separator, self._commas) for block in blocks]
 
@@ -209,9 +212,11 @@ class ArrowRows:
                 frame[name] = frame[name].map(written, na_action="ignore")
         return frame
 
-    def batch(self, codes: Codes, rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
+    def batch(
+        self, codes: Codes, rng: np.random.Generator, start: int = 0, people: People | None = None
+    ) -> pa.RecordBatch:
         """Returns the rows of (n, d) codes; arguments as `Schema.decode`."""
-        frame = self._plain(self.schema.decode(codes, rng, start))
+        frame = self._plain(self.schema.decode(codes, rng, start, people))
         return pa.RecordBatch.from_pandas(frame, schema=self.fields, preserve_index=False)
 
 
@@ -227,8 +232,10 @@ class ParquetTable(TableWriter):
         if not rows.typed and hasattr(self._file, "add_key_value_metadata"):  # not in the oldest pyarrow
             self._file.add_key_value_metadata({"pandas": rows.pandas.decode()})
 
-    def render(self, codes: Codes, rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
-        return self._rows.batch(codes, rng, start)
+    def render(
+        self, codes: Codes, rng: np.random.Generator, start: int = 0, people: People | None = None
+    ) -> pa.RecordBatch:
+        return self._rows.batch(codes, rng, start, people)
 
     def write(self, rendered: pa.RecordBatch) -> None:
         self._file.write_batch(rendered, row_group_size=max(1, rendered.num_rows))

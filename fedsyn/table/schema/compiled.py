@@ -33,6 +33,7 @@ from fedsyn.table.schema.feasible import (
 )
 from fedsyn.table.schema.links import Links
 from fedsyn.table.schema.nested import Nesting
+from fedsyn.table.schema.people import People
 from fedsyn.table.schema.rules import (
     AnyRule,
     Comparison,
@@ -336,11 +337,14 @@ class CompiledRules:
         other.columns = dict(columns)
         return other
 
-    def drawn(self, codes: np.ndarray, rng: np.random.Generator, links: Links | None = None) -> DrawnRows:
+    def drawn(
+        self, codes: np.ndarray, rng: np.random.Generator, links: Links | None = None, people: People | None = None
+    ) -> DrawnRows:
         """Draws numbers inside the bins of (n, d) codes.
 
         Returns numbers of the ordered columns and codes of the others. It draws column by column, as `links` says
-        of the rows. Then constraints are settled, and what they compute is added.
+        of the rows. Then constraints are settled, and what they compute is added. What is the same in all rows of one
+        of the `people` is drawn and settled once for each, and rows that stand in order get ascending numbers.
         """
         rows, scores = DrawnRows({name: codes[:, j] for j, name in enumerate(self.columns)}, {}), dict[str, Floats]()
         for name, column in self.columns.items():
@@ -349,24 +353,26 @@ class CompiledRules:
                 moved = None if links is None else links.moved(name, codes, scores)
                 rows.drawn[name] = column.draw(own, rng, moved)
                 scores |= {} if links is None else links.scores(name, own, rows.drawn[name][0])
-        self.settle(rows, rng)
+        fixed = () if people is None else people.settled(rows, self.settle, rng)
+        self.settle(rows, rng, fixed)
         for step in self.steps:
             step.add(rows)
         return rows
 
-    def settle(self, rows: DrawnRows, rng: np.random.Generator) -> None:
+    def settle(self, rows: DrawnRows, rng: np.random.Generator, fixed: Collection[str] = ()) -> None:
         """Redraws numbers in place until constraints hold where codes are possible.
 
         Args:
             rows: codes of all modelled columns, and numbers inside the bins of the ordered ones.
             rng: randomness; nothing is drawn where everything holds already.
+            fixed: columns that are not drawn again, as long as others can be.
         """
         for group in self._groups:
             left = np.flatnonzero(~group.holds(rows))
             for _ in range(_DRAWS):
                 if not len(left):
                     break
-                for name in group.undecided:
+                for name in [name for name in group.undecided if name not in fixed] or group.undecided:
                     codes = rows.codes[name][left].astype(np.intp)
                     rows.drawn[name][0][left] = self.columns[name].draw(codes, rng)[0]
                 left = left[~group.holds(rows.taken(left, group.columns))]

@@ -170,7 +170,7 @@ class Encoder:
         left_out = np.zeros(size, dtype=bool)
         for j, (name, column) in enumerate(self.columns.items()):
             if isinstance(column, CategoricalColumn):
-                values, places = _factorised(source[name])
+                values, places = values_and_places(source[name])
                 placed = self._categories(name, column, values, places)
                 if name in self._words:
                     index[name] = self._word_places(name, column, values)[places]
@@ -244,7 +244,7 @@ class Encoder:
             numbers, held = np.full(len(source), np.nan), source.notna().to_numpy()
             codes, unplaced = column.codes_of(numbers, held), held | (not column.missing)
         else:
-            values, index = _factorised(source)
+            values, index = values_and_places(source)
             by_value, code_of, bad = column.place(values, self.missing_text)
             gone = np.isnan(by_value) & (code_of == column.unplaced) & (not column.missing)
             numbers = np.append(by_value, np.nan)[index]
@@ -276,7 +276,7 @@ def _holds_dates(series: pd.Series) -> bool:
     return pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype)
 
 
-def _factorised(series: pd.Series) -> tuple[list[Any], Codes]:
+def values_and_places(series: pd.Series) -> tuple[list[Any], Codes]:
     """(different values, (m,) index of each row's value or -1 for missing)."""
     if isinstance(series.dtype, pd.CategoricalDtype):
         return series.cat.categories.tolist(), series.cat.codes.to_numpy()

@@ -20,9 +20,9 @@ notched box plot) and two digits leave open.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -72,6 +72,17 @@ def holdings_of(schema: Any, frames: Mapping[str, pd.DataFrame]) -> dict[str, Ho
     return holdings
 
 
+class TakesRows(Protocol):
+    """What takes rows as they are read and as they are encoded."""
+
+    @property
+    def beside(self) -> list[str]:
+        """Columns that it needs beside those of the model."""
+
+    def add(self, frame: pd.DataFrame, block: Block) -> None:
+        """Takes some rows more."""
+
+
 @dataclass(eq=False)
 class Holding:
     """Contents of one holder's table, in a schema's columns.
@@ -84,9 +95,11 @@ class Holding:
         absent: column -> rows without a value, where the column has no place for them.
         people: identifier -> (hash of each value, rows of each) in parts.
         encoder: of its rows, which counts what it cannot place.
+        maker: of its records, which takes the rows as they are read; None: nobody makes any.
     """
 
     schema: Any
+    maker: TakesRows | None = None
     rows: int = 0
     counts: dict[str, Integers] = field(default_factory=dict)
     numbers: dict[str, list[Floats]] = field(default_factory=dict)
@@ -99,8 +112,9 @@ class Holding:
 
     @property
     def beside(self) -> list[str]:
-        """Names of columns that are counted and not encoded."""
-        return identifiers(self.schema)
+        """Names of columns that are read and not encoded."""
+        wanted = [] if self.maker is None else self.maker.beside
+        return [*dict.fromkeys([*identifiers(self.schema), *wanted])]
 
     def encoded(self, frame: pd.DataFrame) -> Block:
         """Encodes some rows, and counts what they hold."""
@@ -114,11 +128,13 @@ class Holding:
                 known = frozenset(word for word in self.schema.missing_text if not _lists(column, word))
                 self.absent[name] = self.absent.get(name, 0) + Profile.of(frame[name], known).missing
         self.add(block)
+        if self.maker is not None:
+            self.maker.add(frame, block)
         return block
 
     def see(self, frame: pd.DataFrame) -> None:
         """Counts how often the identifiers of some rows more repeat."""
-        for name in self.beside:
+        for name in identifiers(self.schema):
             if name in frame.columns:
                 profile = Profile.of(frame[name], self.schema.missing_text)
                 hashes = pd.util.hash_array(np.array(profile.texts.to_pylist(), dtype=object), categorize=False)
@@ -361,3 +377,22 @@ def _unit(ratio: float, spread: float) -> str:
 
 def _two_digits(ratio: float) -> str:
     return f"{float(f'{ratio:.2g}'):,g}"
+
+
+def changing(tables: Iterable[Mapping[str, int]]) -> list[str]:
+    """Returns sentences on columns that differ between a person's rows.
+
+    They are for the person who has the rows.
+
+    Args:
+        tables: of each table, column that is said to be the same in all rows of a person -> persons in whom it is not.
+    """
+    totals: dict[str, int] = {}
+    for table in tables:
+        for name, persons in table.items():
+            totals[name] = totals.get(name, 0) + persons
+    return [
+        f"column '{name}' differs between the rows of {counted(persons, 'person', 'people')}, and the schema says that "
+        "it is the same in all rows (persons.constant): one of the values stands for all"
+        for name, persons in totals.items()
+    ]

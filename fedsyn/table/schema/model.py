@@ -6,7 +6,6 @@ import hashlib
 import json
 import warnings
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,11 +27,14 @@ from fedsyn.table.schema.columns import CategoricalColumn, Column, column_dict
 from fedsyn.table.schema.compiled import CompiledRules
 from fedsyn.table.schema.computed import computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
+from fedsyn.table.schema.edited import edited_data
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows, drawn_rows
 from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.links import Links, RowModel
 from fedsyn.table.schema.nested import Placed
 from fedsyn.table.schema.open import Found, Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
+from fedsyn.table.schema.people import People
+from fedsyn.table.schema.persons import RECORDS, Persons, record_columns, record_domain, record_of, require_persons
 from fedsyn.table.schema.problems import describe, require_usable
 from fedsyn.table.schema.remarks import Proposed, Remarks, proposed_in, remarks_of, text_with, without_rules
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
@@ -69,6 +71,7 @@ class Schema(BaseModel, Shown):
         constraints: what holds in every row, publicly known; see `fedsyn.table.schema.rules`.
         open: name -> what of a column is private, and found before a run; see `fedsyn.table.schema.open`.
         label: the column that evaluation predicts, or None.
+        persons: who a row is about, where a person may have several; None: nobody says.
         missing_values: text that stands for a missing value, besides the usual (empty, NA, NaN, null, None).
         approved: whether everything that was drafted from data has been accepted as public.
     """
@@ -82,8 +85,10 @@ class Schema(BaseModel, Shown):
     constraints: tuple[AnyRule, ...] = ()
     open: dict[str, Open] = Field(default_factory=dict)
     label: str | None = None
+    persons: Persons | None = None
     missing_values: tuple[str, ...] = ()
     approved: bool = False
+    _rows: Schema | None = PrivateAttr(default=None)
     _links: Links | None = PrivateAttr(default=None)
     _groups: Placed | None = PrivateAttr(default=None)
     _remarks: Remarks = PrivateAttr(default_factory=dict)
@@ -123,6 +128,7 @@ class Schema(BaseModel, Shown):
     @model_validator(mode="after")
     def _names_are_usable(self) -> Schema:
         require_usable(self)
+        require_persons(self)
         return self
 
     @classmethod
@@ -134,6 +140,8 @@ class Schema(BaseModel, Shown):
         """
         if not isinstance(data, Mapping):
             raise SchemaError(f"{where}: expected a mapping with the key 'columns'")
+        if record_of(data):
+            return cls.from_dict({key: value for key, value in data.items() if key != "form"}, where).records
         columns = data.get("columns")
         if isinstance(columns, Mapping) and not all(isinstance(name, str) for name in columns):
             raise SchemaError(f"{where}: column names must be text; put quotes around names like 1 or true")
@@ -181,11 +189,14 @@ class Schema(BaseModel, Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data (JSON, YAML) without the settings that have their default value."""
+        if self._rows is not None:
+            return self._rows.to_dict() | {"form": RECORDS}
         columns = {name: column_dict(column) for name, column in self.every_column.items()}
         columns |= {name: put_back(columns[name], self.columns[name], wanted) for name, wanted in self.open.items()}
         data: dict[str, Any] = {"columns": columns}
         data |= {"constraints": [rule.data() for rule in self.constraints]} if self.constraints else {}
         data |= {"label": self.label} if self.label is not None else {}
+        data |= {"persons": self.persons.model_dump(mode="json", exclude_defaults=True)} if self.persons else {}
         data |= {"missing_values": list(self.missing_values)} if self.missing_values else {}
         data |= {"approved": True} if self.approved else {}
         return data
@@ -217,6 +228,8 @@ class Schema(BaseModel, Shown):
 
         Not of drafting and approval.
         """
+        if self._rows is not None:
+            return hashlib.sha256(f"{RECORDS} {self._rows.sha256}".encode()).hexdigest()
         data = self.to_dict()
         data.pop("approved", None)
         columns = {name: data["columns"][name] for name in [*self.columns, *self.derived]}
@@ -330,27 +343,7 @@ class Schema(BaseModel, Shown):
         Raises:
             SchemaError: no such column, or not a valid schema.
         """
-        data = self.to_dict()
-        for name, settings in columns.items():
-            if name not in data["columns"]:
-                raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
-            old = data["columns"][name]
-            new = ({} if "kind" in settings and settings["kind"] != old["kind"] else old) | settings
-            column, bins_stay = self.every_column[name], not {"bins", "kind"} & settings.keys()
-            moved = bins_stay and {"lower", "upper"} & settings.keys()
-            if moved and isinstance(column, BinnedColumn) and isinstance(column.bins, tuple):
-                with suppress(ValueError, TypeError):  # a bound that is none is said below
-                    bounds = {key: settings.get(key, getattr(column, key)) for key in ("lower", "upper")}
-                    new |= {**bounds, "bins": column.bins_between(**bounds)}
-            known = {mark for key, marks in _ANSWERS.items() if key in settings for mark in marks}
-            if {"lower", "upper", "bins", "bounds"} & settings.keys() and not settings.get("values"):
-                new, known = {key: value for key, value in new.items() if key != "values"}, known | {"values"}
-            if settings.get("other", False) is not False:  # which takes what is not listed
-                new = {key: value for key, value in new.items() if key != "unlisted" or key in settings}
-            left = {"bounds": "bins"} if "bins" not in settings else {}
-            marks = [left.get(mark, mark) if mark in known else mark for mark in new.get("drafted", ())]
-            new["drafted"] = [mark for mark in marks if mark not in known]
-            data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}
+        data = edited_data(self, columns)
         return Schema.from_dict(data).remarked(self._remarks, answered=columns)
 
     def approve(self, *names: str, frame: AnyFrame | None = None, **how: Any) -> Schema:
@@ -406,9 +399,27 @@ class Schema(BaseModel, Shown):
     @cached_property
     def domain(self) -> Domain:
         """Attributes of the encoded table, with constraints' zeros and value groups."""
+        if self._rows is not None:
+            return record_domain(self._rows, self.columns)
         ordered = {n: c.size - len(c.sides) for n, c in self.columns.items() if isinstance(c, BinnedColumn)}
         sizes = tuple(column.size for column in self.columns.values())
         return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros, coarser=self.compiled.coarser)
+
+    @cached_property
+    def records(self) -> Schema:
+        """Schema of a table with one record of each person (`fedsyn.table.schema.persons`)."""
+        if self.persons is None or self._rows is not None:
+            return self
+        columns = record_columns(self)
+        label = self.label if self.label in columns else None
+        other = Schema(columns=columns, label=label, missing_values=self.missing_values, approved=self.approved)
+        other._rows = self
+        return other
+
+    @property
+    def rows(self) -> Schema:
+        """Schema of the rows as they stand in files: itself, but for records."""
+        return self if self._rows is None else self._rows
 
     def shaped(
         self,
@@ -532,7 +543,9 @@ class Schema(BaseModel, Shown):
         codes = spread(codes, self.columns, self.domain, None if self._links is None else self._links.odds, rng)
         return self.compiled.nesting.placed(codes, self._groups)
 
-    def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
+    def decode(
+        self, codes: np.ndarray, rng: np.random.Generator, start: int = 0, people: People | None = None
+    ) -> pd.DataFrame:
         """Turns codes back into a table.
 
         The constraints hold in every row whose codes are possible (`Domain.violated`).
@@ -542,6 +555,7 @@ class Schema(BaseModel, Shown):
             rng: draws a number's place in its bin, one number per row and ordered column; then what constraints
                 ask for and what is made afresh.
             start: number of rows before these, for columns that number the rows.
+            people: whose rows they are; None: each row is a person's own.
 
         Returns:
             A table with the schema's column names, order, categories, dtypes and units, for which `encode` gives
@@ -556,23 +570,30 @@ class Schema(BaseModel, Shown):
             raise ValueError(f"codes of shape {codes.shape} do not fit a schema of {len(self.columns)} columns")
         if codes.size and ((codes < 0).any() or (codes >= np.array(self.domain.shape)).any()):
             raise ValueError("codes outside the domain of the schema")
-        return self._table(codes, rng, start, dtypes=True)
+        return self._table(codes, rng, start, people, dtypes=True)
 
-    def cells(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
+    def cells(
+        self, codes: np.ndarray, rng: np.random.Generator, start: int = 0, people: People | None = None
+    ) -> pd.DataFrame:
         """Returns `decode`'s table for a CSV file, without the stored dtypes."""
-        return self._table(codes, rng, start, dtypes=False)
+        return self._table(codes, rng, start, people, dtypes=False)
 
-    def _table(self, codes: np.ndarray, rng: np.random.Generator, start: int, *, dtypes: bool) -> pd.DataFrame:
-        rows, table = self.compiled.drawn(self.placed(codes, rng), rng, self._links), {}
+    def _table(
+        self, codes: np.ndarray, rng: np.random.Generator, start: int, people: People | None, *, dtypes: bool
+    ) -> pd.DataFrame:
+        rows, table = self.compiled.drawn(self.placed(codes, rng), rng, self._links, people), {}
         for name in self.order:
             column: Any = self.every_column[name]
             if name in self.aside:
-                table[name] = column.fresh(start, len(codes), rng)
+                whose = people is not None and self.persons is not None and name == self.persons.id
+                table[name] = people.named(column, rng) if whose and people else column.fresh(start, len(codes), rng)
             elif name in rows.drawn:
                 column_codes = rows.codes.get(name, np.zeros(len(codes), dtype=np.intp))  # a computed one has none
                 table[name] = column.series_of(*rows.drawn[name], column_codes, dtypes=dtypes)
             else:
                 table[name] = (column.decode if dtypes else column.cells)(rows.codes[name])
+            if people is not None and name not in people.constant and name not in self.aside:
+                table[name] = people.blanked(table[name])
         return pd.DataFrame(table)
 
 
@@ -584,16 +605,3 @@ _KEYS = [name for name in Schema.model_fields if name not in _OWN]
 def _kind_of(column: Any) -> Any:
     """Returns the kind of a column, given as data or model."""
     return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)
-
-
-#: Setting -> what of `drafted` it answers.
-_ANSWERS = {
-    "kind": ("kind",),
-    "lower": ("bounds",),
-    "upper": ("bounds",),
-    "bounds": ("bounds",),
-    "bins": ("bins",),
-    "categories": ("categories", "rare"),
-    "missing": ("missing",),
-    **{key: (key,) for key in ("atoms", "values", "multiple_of", "missing_codes", "censored", "unlisted")},
-}

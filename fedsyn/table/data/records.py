@@ -1,0 +1,232 @@
+"""Makes one record of each person from the rows of a table.
+
+*Why a record is a row.* A record is a function of one person's rows and of coins of that person alone, which depend on
+no row. Fix the coins: a table with one person more, however many rows that person has, gives the same records and one
+more. So every release that is (epsilon, delta)-private for one row of the table of records is so for one person of the
+table of rows, and all of them together are; the average over the coins is no easier to tell apart than the worst of
+them.
+
+The order in which records stand is that in which persons are first met. No request asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedsyn.domain import Codes, Flags, Floats, Integers
+from fedsyn.errors import DataError
+from fedsyn.lazy import pd
+from fedsyn.table.schema import Schema
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.encoding import Block, Encoder, numbers_alone, values_and_places
+from fedsyn.table.schema.persons import before_column, count_column, person_attributes, places, row_columns
+from fedsyn.table.schema.values import is_missing, written
+
+
+class Pairs(NamedTuple):
+    """Rows that a record of each person shows.
+
+    Attributes:
+        counts: (persons,) rows of each.
+        before: (persons,) rows of the person before the one that is shown, in their order.
+        here: (persons,) position of the row that is shown, -1 where there is none.
+        after: (persons,) position of the row after it, -1 where there is none.
+    """
+
+    counts: Integers
+    before: Integers
+    here: Integers
+    after: Integers
+
+
+def pairs_of(person: Codes, order: Floats | None, in_order: bool, persons: int, coins: np.random.Generator) -> Pairs:
+    """Draws a row and the one after it for each person.
+
+    >>> rows = pairs_of(np.array([0, 1, 0]), np.array([7.0, 1.0, 3.0]), True, 2, np.random.default_rng(0))
+    >>> rows.counts.tolist(), rows.here.tolist(), rows.after.tolist()
+    ([2, 1], [2, 1], [0, -1])
+
+    Args:
+        person: (rows,) number of each row's person, 0 .. persons - 1.
+        order: (rows,) by which the rows of a person stand in order, missing ones last; None: as they come.
+        in_order: whether rows stand in order: then the next row follows in it. Else it is any other row of the person.
+        persons: how many there are.
+        coins: two numbers of each person.
+    """
+    keys = (person,) if order is None else (order, person)
+    by_person = np.lexsort(keys) if order is not None else np.argsort(person, kind="stable")
+    counts = np.bincount(person, minlength=persons)
+    first = np.cumsum(counts) - counts
+    one, two = coins.random((2, persons))
+    if in_order:  # of the rows that have a next one, each as likely as another
+        at = (one * np.maximum(counts - 1, 1)).astype(np.int64)
+        then = at + 1
+    else:
+        at = (one * np.maximum(counts, 1)).astype(np.int64)
+        then = (at + 1 + (two * np.maximum(counts - 1, 1)).astype(np.int64)) % np.maximum(counts, 1)
+    places = np.append(by_person, -1)  # the last one is that of nobody's row
+    here = np.where(counts > 0, first + at, len(person))
+    after = np.where(counts > 1, first + then, len(person))
+    return Pairs(counts, at, places[here], places[after])
+
+
+class RecordMaker:
+    """Takes the encoded rows of one table, block by block, and makes its records.
+
+    Args:
+        schema: of the rows; it says who is a person.
+        coins: of this table's persons. They carry no privacy: whoever knows them learns no row.
+
+    Attributes:
+        person: after `record`, (rows read,) the record of each row, -1 where no code takes the row.
+        records: after `record`, their number.
+        changing: after `record`, column -> persons whose rows differ in it though the schema says that none do.
+    """
+
+    def __init__(self, schema: Schema, coins: np.random.Generator) -> None:
+        assert schema.persons is not None
+        self.schema, self.persons, self.coins = schema, schema.persons, coins
+        self.person: Integers = np.zeros(0, np.int64)
+        self.records = 0
+        self.changing: dict[str, int] = {}
+        self._codes, self._numbers = list[Codes](), list[np.ndarray]()
+        self._whose, self._order, self._kept = list[np.ndarray](), list[Floats](), list[Flags]()
+        self._empty = list[Flags]()
+        self._nobody = 0
+
+    @property
+    def beside(self) -> list[str]:
+        """Columns that are needed beside those of the model."""
+        order = self.persons.order
+        return [self.persons.id, *([order] if isinstance(order, str) and order not in self.schema.columns else [])]
+
+    def add(self, frame: pd.DataFrame, block: Block) -> None:
+        """Takes some rows more.
+
+        Raises:
+            DataError: a column is missing that says whose they are, or in which order they stand.
+        """
+        if absent := [name for name in [*self.beside] if name not in frame.columns]:
+            raise DataError(f"the table lacks the column '{absent[0]}', which the schema names under persons")
+        kept = np.ones(len(frame), bool) if block.kept is None else block.kept
+        whose = self._of(frame[self.persons.id])
+        if self.persons.least_rows == 0:
+            block = self._with_empty(frame, block, kept)
+            kept = np.ones(len(frame), bool) if block.kept is None else block.kept
+        self._kept.append(kept)
+        self._codes.append(block.codes)
+        self._numbers.append(block.numbers)
+        self._whose.append(whose[kept])
+        if isinstance(self.persons.order, str):
+            column = self.schema.every_column[self.persons.order]
+            assert isinstance(column, BinnedColumn)
+            self._order.append(numbers_alone(column, frame[self.persons.order], self.schema.missing_text)[0])
+
+    def record(self) -> Block:
+        """Returns the records of all rows that were added."""
+        records, names = self.schema.records, list(self.schema.columns)
+        codes, kept = np.concatenate(self._codes), np.concatenate(self._kept)
+        _, first, whose = np.unique(np.concatenate(self._whose), return_index=True, return_inverse=True)
+        rank = np.empty(len(first), np.int64)
+        rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+        whose = rank[whose.reshape(-1)]
+        self.person, self.records = np.full(len(kept), -1, np.int64), len(first)
+        self.person[kept] = whose
+        order = np.concatenate(self._order)[kept] if self._order else None
+        empty = np.concatenate(self._empty)[kept] if self._empty else np.zeros(len(codes), bool)
+        there = np.flatnonzero(~empty)
+        own = None if order is None else order[there]
+        shown = pairs_of(whose[there], own, self.persons.in_order, len(first), self.coins)
+        rows = np.append(there, -1)
+        shown = shown._replace(here=rows[shown.here], after=rows[shown.after])
+        some = np.zeros(len(first), np.int64)  # a row of each person, the one that is shown if there is one
+        some[whose] = np.arange(len(whose))
+        some = np.where(shown.here < 0, some, shown.here)
+        self._see_changes(codes, whose, some)
+        # Codes of a row go to their places beside "no row", and the rows that are not there get that code.
+        out = np.empty((len(first), len(records.columns)), records.dtype)
+        of_rows, at = row_columns(self.schema), 0
+        columns = list(records.columns.values())
+        for name in person_attributes(self.schema):
+            out[:, at] = codes[some, names.index(name)]
+            at += 1
+        count = count_column(self.persons)
+        out[:, at] = count.codes_of(np.clip(shown.counts, *count.span).astype(np.float64))
+        if self.persons.in_order:
+            before, at = before_column(self.persons), at + 1
+            out[:, at] = before.codes_of(np.clip(shown.before, *before.span).astype(np.float64))
+        for rows in (shown.here, shown.after):
+            for name in of_rows:
+                at += 1
+                to = places(columns[at])
+                none = np.setdiff1d(np.arange(columns[at].size), to)
+                out[:, at] = np.where(rows < 0, none[0] if len(none) else 0, to[codes[rows, names.index(name)]])
+        return Block(out, self._numbers_of(shown, some))
+
+    def _numbers_of(self, shown: Pairs, some: Integers) -> np.ndarray:
+        """Returns (persons, ordered columns) numbers of the records."""
+        ordered = [name for name, column in self.schema.columns.items() if isinstance(column, BinnedColumn)]
+        numbers, of_rows = np.concatenate(self._numbers), row_columns(self.schema)
+        parts = [numbers[some, ordered.index(name)] for name in person_attributes(self.schema) if name in ordered]
+        parts += [shown.counts, *([shown.before] if self.persons.in_order else [])]
+        for rows in (shown.here, shown.after):
+            parts += [np.where(rows < 0, np.nan, numbers[rows, ordered.index(n)]) for n in of_rows if n in ordered]
+        return np.stack(parts, axis=1).astype(np.float32)
+
+    def _of(self, series: pd.Series) -> np.ndarray:
+        """Returns a number for each row's person, (rows,) uint64.
+
+        It is a hash of the identifier's text. A row without one is a person of its own.
+        """
+        values, index = values_and_places(series)
+        texts = [None if is_missing(value, self.schema.missing_text) else written(value) for value in values]
+        known = np.array([text is not None for text in texts] + [False])
+        hashes = pd.util.hash_array(np.array([text or "" for text in texts], dtype=object), categorize=False)
+        whose = np.append(hashes, np.uint64(0))[index]
+        nobody = ~known[index]
+        alone = [f"\0{self._nobody + number}" for number in range(int(nobody.sum()))]
+        self._nobody += len(alone)
+        if alone:
+            whose[nobody] = pd.util.hash_array(np.array(alone, dtype=object), categorize=False)
+        return whose
+
+    def _with_empty(self, frame: pd.DataFrame, block: Block, kept: Flags) -> Block:
+        """Returns a block with the rows of persons who have none.
+
+        Such a row has nothing in any column that differs between rows. So what these columns cannot place does not
+        leave it out; what the person's own columns cannot place does.
+        """
+        empty = np.logical_and.reduce([self._missing(frame[name]) for name in row_columns(self.schema)])
+        self._empty.append(empty)
+        new = np.flatnonzero(empty & ~kept)
+        if not len(new):
+            return block
+        own = {name: self.schema.columns[name] for name in person_attributes(self.schema)}
+        added = Encoder(own, self.schema.missing_text, self.schema.dtype).block(frame.iloc[new])
+        new = new[added.of(np.ones(len(new), bool))] if added.kept is None else new[added.kept]
+        names, rows = list(self.schema.columns), np.flatnonzero(kept)
+        codes = np.zeros((len(new), len(names)), block.codes.dtype)
+        codes[:, [names.index(name) for name in own]] = added.codes
+        ordered = [name for name, column in self.schema.columns.items() if isinstance(column, BinnedColumn)]
+        numbers = np.full((len(new), len(ordered)), np.nan, np.float32)
+        numbers[:, [ordered.index(name) for name in own if name in ordered]] = added.numbers
+        place = np.argsort(np.append(rows, new), kind="stable")
+        kept = kept.copy()
+        kept[new] = True
+        return Block(np.append(block.codes, codes, 0)[place], np.append(block.numbers, numbers, 0)[place], kept=kept)
+
+    def _missing(self, series: pd.Series) -> Flags:
+        """Returns which cells hold nothing, (rows,)."""
+        values, index = values_and_places(series)
+        gone = np.array([is_missing(value, self.schema.missing_text) for value in values] + [True])
+        return np.asarray(gone[index])
+
+    def _see_changes(self, codes: Codes, whose: Integers, some: Integers) -> None:
+        names = list(self.schema.columns)
+        for name in person_attributes(self.schema):
+            column = codes[:, names.index(name)]
+            differs = column != column[some][whose]
+            if differs.any():
+                self.changing[name] = len(np.unique(whose[differs]))

@@ -1,0 +1,55 @@
+"""What a person changes in a schema's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from fedsyn.errors import SchemaError, nearest
+from fedsyn.table.schema.binned import BinnedColumn
+
+if TYPE_CHECKING:
+    from fedsyn.table.schema.model import Schema
+
+#: Setting -> what of `drafted` it answers.
+_ANSWERS = {
+    "kind": ("kind",),
+    "lower": ("bounds",),
+    "upper": ("bounds",),
+    "bounds": ("bounds",),
+    "bins": ("bins",),
+    "categories": ("categories", "rare"),
+    "missing": ("missing",),
+    **{key: (key,) for key in ("atoms", "values", "multiple_of", "missing_codes", "censored", "unlisted")},
+}
+
+
+def edited_data(schema: Schema, columns: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Returns the plain data of a schema with other settings of columns.
+
+    Raises:
+        SchemaError: no such column.
+    """
+    data = schema.to_dict()
+    for name, settings in columns.items():
+        if name not in data["columns"]:
+            raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
+        old = data["columns"][name]
+        new = ({} if "kind" in settings and settings["kind"] != old["kind"] else old) | settings
+        column, bins_stay = schema.every_column[name], not {"bins", "kind"} & settings.keys()
+        moved = bins_stay and {"lower", "upper"} & settings.keys()
+        if moved and isinstance(column, BinnedColumn) and isinstance(column.bins, tuple):
+            with suppress(ValueError, TypeError):  # a bound that is none is said below
+                bounds = {key: settings.get(key, getattr(column, key)) for key in ("lower", "upper")}
+                new |= {**bounds, "bins": column.bins_between(**bounds)}
+        known = {mark for key, marks in _ANSWERS.items() if key in settings for mark in marks}
+        if {"lower", "upper", "bins", "bounds"} & settings.keys() and not settings.get("values"):
+            new, known = {key: value for key, value in new.items() if key != "values"}, known | {"values"}
+        if settings.get("other", False) is not False:  # which takes what is not listed
+            new = {key: value for key, value in new.items() if key != "unlisted" or key in settings}
+        left = {"bounds": "bins"} if "bins" not in settings else {}
+        marks = [left.get(mark, mark) if mark in known else mark for mark in new.get("drafted", ())]
+        new["drafted"] = [mark for mark in marks if mark not in known]
+        data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}
+    return data

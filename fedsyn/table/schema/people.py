@@ -1,0 +1,93 @@
+"""Rows of a table that belong together, because they are of one person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedsyn.domain import Flags, Floats, Integers
+from fedsyn.lazy import pd
+from fedsyn.table.schema.column_base import IdentifierColumn
+from fedsyn.table.schema.conditions import DrawnRows
+
+Settle = Callable[[DrawnRows, np.random.Generator], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """Whose rows a table has, one person after the other.
+
+    Attributes:
+        counts: (persons,) rows of each, at least one.
+        empty: (rows,) which of them stand for persons without a row; None: there are none.
+        constant: columns that are the same in all rows of a person.
+        order: column by which the rows of a person stand in order; None: there is none.
+        start: number of persons before these.
+    """
+
+    counts: Integers
+    empty: Flags | None = None
+    constant: Collection[str] = ()
+    order: str | None = None
+    start: int = 0
+
+    @cached_property
+    def whose(self) -> Integers:
+        """(rows,) number of each row's person among these."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @cached_property
+    def first(self) -> Integers:
+        """(rows,) position of the first row of each row's person."""
+        return np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+
+    def blanked(self, series: pd.Series) -> pd.Series:
+        """Returns a column's values, none in the rows of persons without a row."""
+        if self.empty is None:
+            return series
+        whole = isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu"
+        plain = isinstance(series.dtype, np.dtype) and series.dtype.kind == "b"
+        series = series.astype("Int64") if whole else series.astype(object) if plain else series
+        return series.mask(self.empty)
+
+    def named(self, column: IdentifierColumn, rng: np.random.Generator) -> pd.Series:
+        """Returns an identifier made afresh for each person, by row."""
+        return column.fresh(self.start, len(self.counts), rng).iloc[self.whose].reset_index(drop=True)
+
+    def settled(self, rows: DrawnRows, settle: Settle, rng: np.random.Generator) -> tuple[str, ...]:
+        """Makes numbers of rows those of persons, in place.
+
+        Args:
+            rows: codes, and numbers inside bins, of rows.
+            settle: makes constraints hold in such rows.
+            rng: draws for it.
+
+        Returns:
+            The columns whose numbers belong to persons or stand in order: they are not to be drawn again.
+        """
+        numbers = [name for name in rows.drawn if name in self.constant]
+        if numbers:
+            # Constraints between a person's own columns hold once they hold in the person's first row.
+            own = rows.taken(np.unique(self.first), [*rows.codes])
+            settle(own, rng)
+            for name in numbers:
+                drawn, absent = own.drawn[name]
+                rows.drawn[name] = drawn[self.whose], absent[self.whose]
+        if self.order in rows.drawn:
+            values, absent = rows.drawn[self.order]
+            rows.drawn[self.order] = self.ascending(values, absent), absent
+            numbers.append(self.order)
+        return tuple(numbers)
+
+    def ascending(self, values: Floats, absent: Flags) -> Floats:
+        """Returns values of rows in ascending order within each person.
+
+        Rows without a value keep their places.
+        """
+        out, there = values.copy(), np.flatnonzero(~absent)
+        out[there] = values[there][np.lexsort((values[there], self.whose[there]))]
+        return out

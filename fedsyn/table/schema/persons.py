@@ -1,0 +1,327 @@
+"""Persons of a table: whose rows stand together, and the record of each.
+
+A person may have many rows: visits, payments, sessions. Where a person is what a run protects, mechanisms never see the
+rows. They see one **record** of each person:
+
+    the columns that are the same in all rows of a person
+    the number of rows
+    the other columns, of one of the rows; of rows in order also how many stand before it
+    the same columns once more, of the row after it: "next ..."
+
+So a table of records is a table like any other, with a schema of its own (`records_of`). It has the same columns, and
+codes after the values of a row's columns for "there is no such row". What the constraints of the rows make impossible
+inside one row is impossible in both rows of a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedsyn.domain import Clique, Domain, Flags, Integers, Zeros
+from fedsyn.errors import SchemaError, nearest
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.column_base import IdentifierColumn
+from fedsyn.table.schema.columns import CategoricalColumn, Column
+from fedsyn.table.schema.ordered import IntegerColumn
+
+if TYPE_CHECKING:
+    from fedsyn.table.schema.model import Schema
+
+#: Word in the place of a value, where a person has no such row.
+NO_ROW = "(no row)"
+#: Name of a record's column with the number of a person's rows.
+COUNT = "number of rows"
+#: Name of a record's column with the number of rows before the one that it shows, where rows stand in order.
+BEFORE = "rows before"
+_NEXT = "next "
+# Weight of a pair that is counted in persons, beside 1 of one in rows.
+_PERSONS = 2.0
+# Bins of a number of rows between two powers of two, from 4 on.
+_IN_AN_OCTAVE = 2
+
+
+class Persons(BaseModel):
+    """Who a row is about, publicly known.
+
+    Attributes:
+        id: the identifier that says whose a row is.
+        order: column by which the rows of a person stand in order; true: they stand in order as they come; false: they
+            have none, and may be exchanged.
+        constant: columns that are the same in all rows of a person, such as a date of birth.
+        most_rows: the most rows that a person is expected to have; who has more is counted with so many.
+        least_rows: 0 where there may be persons without a row, else 1. A table has one row of such a person, in which
+            all columns that differ between rows are missing (a left join of persons and rows).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    order: bool | str = False
+    constant: tuple[str, ...] = ()
+    most_rows: int = Field(ge=1, le=10**6)
+    least_rows: int = Field(default=1, ge=0, le=1)
+
+    @property
+    def in_order(self) -> bool:
+        """Returns whether the rows of a person have an order."""
+        return self.order is not False
+
+
+def next_name(name: str) -> str:
+    """Returns the name of a column's value in the next row."""
+    return f"{_NEXT}{name}"
+
+
+def row_columns(schema: Schema) -> tuple[str, ...]:
+    """Returns the modelled columns that may differ between a person's rows."""
+    assert schema.persons is not None
+    return tuple(name for name in schema.columns if name not in schema.persons.constant)
+
+
+def person_attributes(schema: Schema) -> tuple[str, ...]:
+    """Returns the modelled columns that are the same in all rows of a person."""
+    assert schema.persons is not None
+    return tuple(name for name in schema.columns if name in schema.persons.constant)
+
+
+def require_persons(schema: Schema) -> None:
+    """Refuses persons that a schema cannot have. Raises ValueError."""
+    persons = schema.persons
+    if persons is None:
+        return
+    names = schema.every_column
+    named = [persons.id, *persons.constant, *([persons.order] if isinstance(persons.order, str) else [])]
+    for name in named:
+        if name not in names:
+            raise ValueError(f"persons: '{name}' is not a column{nearest(name, names)}")
+    if not isinstance(names[persons.id], IdentifierColumn):
+        raise ValueError(f"persons.id: '{persons.id}' must be of kind identifier, which no model sees")
+    for name in persons.constant:
+        if name in schema.derived:
+            raise ValueError(f"persons.constant: '{name}' is computed by a constraint; leave it out here")
+    if isinstance(persons.order, str) and not isinstance(names[persons.order], BinnedColumn):
+        raise ValueError(f"persons.order: '{persons.order}' must hold numbers, dates or times")
+    if isinstance(persons.order, str) and persons.order in persons.constant:
+        raise ValueError(f"persons.order: '{persons.order}' is the same in all rows of a person, by persons.constant")
+    for name in set(names) & {COUNT, BEFORE, *map(next_name, names)}:
+        raise ValueError(f"persons: a record of a person has a column '{name}' of its own; rename that of the table")
+    if all(name in persons.constant for name in schema.columns):
+        raise ValueError("persons.constant: no column is left that differs between the rows of a person")
+
+
+def require_records(schema: Schema) -> None:
+    """Refuses a schema that does not say who a person is.
+
+    Raises:
+        SchemaError: in one sentence, with what to write.
+    """
+    if schema.persons is None:
+        raise SchemaError(
+            "privacy.unit: person: the schema does not say whose a row is; write persons: {id: COLUMN, most_rows: N, "
+            "constant: [columns that are the same in all rows of a person]} into it"
+        )
+    if schema.open:
+        raise SchemaError(
+            f"privacy.unit: person: '{next(iter(schema.open))}' has private bins, bounds or categories, which are "
+            "found for rows only: write public ones into the schema"
+        )
+
+
+# The schema of records -----------------------------------------------------------------------------------------------
+
+
+def record_columns(schema: Schema) -> dict[str, Column]:
+    """Returns the columns of a record, by name, in their order."""
+    persons, columns = schema.persons, schema.columns
+    assert persons is not None
+    of_rows = row_columns(schema)
+    first = {name: _or_none(columns[name]) if persons.least_rows == 0 else columns[name] for name in of_rows}
+    after = {next_name(name): _or_none(columns[name]) for name in of_rows}
+    own = {name: columns[name] for name in person_attributes(schema)} | {COUNT: count_column(persons)}
+    return own | ({BEFORE: before_column(persons)} if persons.in_order else {}) | first | after
+
+
+def count_column(persons: Persons) -> IntegerColumn:
+    """Returns the column of the number of a person's rows."""
+    return _counting(persons.least_rows, persons.most_rows)
+
+
+def before_column(persons: Persons) -> IntegerColumn:
+    """Returns the column of the number of rows before the one that is shown.
+
+    The last row is shown as a next one alone, unless it is the only one.
+    """
+    return _counting(0, max(0, persons.most_rows - 2))
+
+
+def _counting(least: int, most: int) -> IntegerColumn:
+    """Returns a column of counts.
+
+    Every number up to 4 has a bin; from there on each octave has two.
+    """
+    edges = [least, *(n for n in (1, 2, 3, 4) if n > least)]
+    while edges[-1] <= most:
+        octave = 1 << (int(edges[-1]).bit_length() - 1)
+        edges.append(edges[-1] + max(1, octave // _IN_AN_OCTAVE))
+    starts = [edge for edge in edges if edge <= most]
+    bins = (*starts, most) if len(starts) > 1 or starts[-1] < most else 1
+    return IntegerColumn(lower=least, upper=most, bins=bins)
+
+
+def _or_none(column: Column) -> Column:
+    """Returns a column with a further value for "there is no row"."""
+    if isinstance(column, CategoricalColumn):
+        other = column.other_value
+        update: dict[str, Any] = {
+            "categories": (*column.categories, NO_ROW),
+            "other": False if other is None else other,
+        }
+        update |= {"unordered": (*column.unordered, NO_ROW)} if column.ordered else {}
+    else:
+        update = {"missing_codes": (*column.missing_codes, NO_ROW)}
+    # Made anew: a copy would keep what the column has worked out of its values.
+    return type(column)(**{name: getattr(column, name) for name in type(column).model_fields} | update)
+
+
+def no_row_code(column: Column) -> int:
+    """Returns the code of "there is no row", or of a column that has none -1."""
+    if isinstance(column, CategoricalColumn):
+        return column.categories.index(NO_ROW) if NO_ROW in column.categories else -1
+    if NO_ROW not in column.missing_codes:
+        return -1
+    return len(column.edges) - 1 + column.missing + column.missing_codes.index(NO_ROW)
+
+
+def places(column: Column) -> Integers:
+    """Returns the code that each code of a row's column has in a record's, (codes,).
+
+    Args:
+        column: of a record.
+    """
+    none, size = no_row_code(column), column.size
+    return np.array([code for code in range(size) if code != none], np.int64)
+
+
+def record_domain(rows: Schema, columns: Mapping[str, Column]) -> Domain:
+    """Returns the attributes of a table of records.
+
+    Args:
+        rows: the schema of the rows.
+        columns: of its records.
+
+    Impossible cells of a row are impossible in both rows of a record. A person without a row has none in any column,
+    and one with a single row has no next one.
+    """
+    persons, domain = rows.persons, rows.domain
+    assert persons is not None
+    of_rows = row_columns(rows)
+    zeros: list[Zeros] = []
+    for zero in domain.zeros:
+        inside = [name for name in zero.clique if name in of_rows]
+        for renamed in [{}, {name: next_name(name) for name in inside}][: 2 if inside else 1]:
+            names = tuple(renamed.get(name, name) for name in zero.clique)
+            zeros.append(Zeros(names, _spread(zero.cells, [columns[name] for name in names])))
+    alone = count_column(persons).codes_of(np.array([0.0, 1.0]))
+    for name in of_rows:
+        if persons.least_rows == 0:
+            zeros.append(_none_where(name, columns, [int(alone[0])]))
+        without = {int(alone[1])} | ({int(alone[0])} if persons.least_rows == 0 else set())
+        zeros.append(_none_where(next_name(name), columns, sorted(without)))
+    if persons.in_order:
+        zeros.append(_never_beyond(count_column(persons), before_column(persons)))
+    if isinstance(persons.order, str) and persons.order in of_rows:
+        zeros.append(_never_back(columns[persons.order], columns[next_name(persons.order)], persons.order))
+    ordered = {n: c.size - len(c.sides) for n, c in columns.items() if isinstance(c, BinnedColumn)}
+    coarser = {
+        name: tuple(_with_own_group(values, columns[name]) for values in domain.coarser[name])
+        for name in domain.coarser
+        if name in columns
+    }
+    sizes = tuple(column.size for column in columns.values())
+    return Domain(tuple(columns), sizes, ordered, tuple(zeros), coarser=coarser, wanted=wanted(rows))
+
+
+def wanted(rows: Schema) -> tuple[tuple[Clique, float], ...]:
+    """Returns the cliques of a record that make tables of persons and of rows, with weights.
+
+    Pairs of what is the same in all rows are counted in persons. What concerns rows is counted in rows: a record stands
+    for as many as its number says, so the number is in the clique. A row goes by its person and by the row before it;
+    what the row before has in the same column says most of it, and that goes by the number, too.
+    """
+    own, row = (*person_attributes(rows), COUNT), row_columns(rows)
+    after = [next_name(name) for name in row]
+    of_persons: list[Clique] = [*combinations(own, 2)] or [own]
+    of_rows: list[Clique] = [(name, COUNT, other) for name in own[:-1] for other in row] or [(COUNT, b) for b in row]
+    inside: list[Clique] = [*((COUNT, *pair) for pair in combinations(row, 2)), *combinations(after, 2)]
+    along: list[Clique] = [*((COUNT, name, next_name(name)) for name in row), *((a, b) for a in row for b in after)]
+    if rows.persons is not None and rows.persons.in_order:
+        order = rows.persons.order
+        along += [(COUNT, BEFORE), *((BEFORE, name) for name in (*row, *after))]
+        along += [(COUNT, BEFORE, order), (BEFORE, order, next_name(order))] if order in row else []
+    return (*((q, _PERSONS) for q in of_persons), *((q, 1.0) for q in of_rows + inside + along))
+
+
+def _spread(cells: Flags, columns: Sequence[Column]) -> Flags:
+    """Returns impossible cells of a row, for columns that may have none.
+
+    A row that is not there breaks nothing.
+    """
+    out = np.zeros([column.size for column in columns], dtype=bool)
+    out[np.ix_(*map(places, columns))] = cells
+    return out
+
+
+def _none_where(name: str, columns: Mapping[str, Column], counts: Sequence[int]) -> Zeros:
+    """Returns the zeros of "no row" beside any other number of rows.
+
+    There is no row for these codes of the number, and one for all others.
+    """
+    cells = np.zeros((columns[COUNT].size, columns[name].size), dtype=bool)
+    none = no_row_code(columns[name])
+    cells[:, none] = True
+    cells[counts] = ~cells[counts]
+    return Zeros((COUNT, name), cells)
+
+
+def _never_beyond(count: IntegerColumn, before: IntegerColumn) -> Zeros:
+    """Returns the zeros of more rows before a row than its person has."""
+    most = np.maximum(count.edges[1:] - 3, 0.0)  # a bin's largest number, less the row itself and the next one
+    return Zeros((COUNT, BEFORE), before.edges[None, :-1] > most[:, None])
+
+
+def _never_back(here: Column, after: Column, name: str) -> Zeros:
+    """Returns the zeros of rows in order: no row lies in an earlier bin than the one before.
+
+    Rows without a number stand last.
+    """
+    assert isinstance(here, BinnedColumn)
+    assert isinstance(after, BinnedColumn)
+    bins, cells = len(here.edges) - 1, np.zeros((here.size, after.size), dtype=bool)
+    cells[:bins, :bins] = np.tri(bins, bins, -1, dtype=bool)
+    cells[bins:, :bins] = True
+    if (none := no_row_code(here)) >= 0:
+        cells[none] = False
+    return Zeros((name, next_name(name)), cells)
+
+
+def _with_own_group(values: Sequence[int], column: Column) -> tuple[int, ...]:
+    """Returns the groups of values, "no row" in one of its own."""
+    none = no_row_code(column)
+    out = list(values)
+    if none >= 0:
+        out.insert(none, max(values) + 1)
+    return tuple(out)
+
+
+def record_of(data: Mapping[str, Any]) -> bool:
+    """Returns whether plain data of a schema are of records."""
+    return data.get("form") == RECORDS
+
+
+#: Value of `form` in the plain data of a schema of records.
+RECORDS = "records"
