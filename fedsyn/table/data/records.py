@@ -122,6 +122,9 @@ class RecordMaker:
         if isinstance(self.persons.order, str):
             column = self.schema.every_column[self.persons.order]
             assert isinstance(column, BinnedColumn)
+            # A row without a number stands last; no row may be left out here.
+            fields = {name: getattr(column, name) for name in type(column).model_fields}
+            column = type(column)(**fields | {"missing": True})
             self._order.append(numbers_alone(column, frame[self.persons.order], self.schema.missing_text)[0])
 
     def record(self) -> Block:
