@@ -54,6 +54,8 @@ from fedsyn.table.schema.spread import close_unlisted
 
 # Draws of rows whose numbers break a constraint, before they are placed one column after the other.
 _DRAWS = 8
+# Where some numbers of a row stay: what the others can take may be a day in a month.
+_FIXED_DRAWS = 1 << 6
 
 
 class CompiledRules:
@@ -355,6 +357,8 @@ class CompiledRules:
                 scores |= {} if links is None else links.scores(name, own, rows.drawn[name][0])
         fixed = () if people is None else people.settled(rows, self.settle, rng)
         self.settle(rows, rng, fixed)
+        if people is not None:
+            people.put_in_order(rows)
         for step in self.steps:
             step.add(rows)
         return rows
@@ -369,7 +373,7 @@ class CompiledRules:
         """
         for group in self._groups:
             left = np.flatnonzero(~group.holds(rows))
-            for _ in range(_DRAWS):
+            for _ in range(_FIXED_DRAWS if fixed else _DRAWS):
                 if not len(left):
                     break
                 for name in [name for name in group.undecided if name not in fixed] or group.undecided:

@@ -83,6 +83,30 @@ class People:
             numbers.append(self.order)
         return tuple(numbers)
 
+    def put_in_order(self, rows: DrawnRows) -> None:
+        """Exchanges rows of persons whose numbers had to leave their order, in place.
+
+        A constraint may leave a row no number but an earlier one.
+        """
+        if self.order not in rows.drawn:
+            return
+        values, absent = rows.drawn[self.order]
+        values = np.where(absent, np.inf, values.astype(np.float64))
+        back = np.flatnonzero((values[1:] < values[:-1]) & (self.whose[1:] == self.whose[:-1]))
+        if not len(back):
+            return
+        mine = np.flatnonzero(np.isin(self.whose, self.whose[back]))
+        taken = mine[np.lexsort((values[mine], self.whose[mine]))]
+        for name, codes in rows.codes.items():
+            moved = codes.copy()
+            moved[mine] = codes[taken]
+            rows.codes[name] = moved
+        for name, drawn in rows.drawn.items():
+            both = tuple(part.copy() for part in drawn)
+            for new, old in zip(both, drawn, strict=True):
+                new[mine] = old[taken]
+            rows.drawn[name] = (both[0], both[1])
+
     def ascending(self, values: Floats, absent: Flags) -> Floats:
         """Returns values of rows in ascending order within each person.
 

@@ -1,0 +1,188 @@
+"""Runs that protect persons: whole persons come out, whatever the mechanism, the file and the engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import fedsyn
+from fedsyn.errors import FedsynError, InputError
+from fedsyn.loading import parse_config
+from fedsyn.runs.engines import run
+from fedsyn.runs.holders import load_rows
+from fedsyn.table.schema import Schema
+
+SCHEMA: dict[str, Any] = {
+    "columns": {
+        "patient": {"kind": "identifier", "make": "sequence", "prefix": "P", "width": 5},
+        "sex": {"kind": "categorical", "categories": ["f", "m"], "other": False},
+        "born": {"kind": "integer", "lower": 1940, "upper": 1999, "bins": 6},
+        "admitted": {"kind": "date", "lower": "2024-01-01", "upper": "2024-12-31", "bins": 12},
+        "left": {"kind": "date", "lower": "2024-01-01", "upper": "2025-01-31", "bins": 13},
+        "severity": {"kind": "categorical", "categories": ["low", "mid", "high"], "other": False},
+        "year": {"kind": "integer", "lower": 0, "upper": 85, "bins": 10},
+    },
+    "constraints": ["admitted <= left"],
+    "persons": {"id": "patient", "order": "admitted", "constant": ["sex", "born"], "most_rows": 12},
+}
+SCHEMA["columns"].pop("year")
+
+
+def hospital(persons: int = 3000, none: float = 0.0, seed: int = 0) -> pd.DataFrame:
+    """Women have more visits, severity never falls within a person, and visits of a person follow each other."""
+    rng = np.random.default_rng(seed)
+    sex = rng.integers(0, 2, persons)
+    counts = np.where(rng.random(persons) < none, 0, np.minimum(1 + rng.poisson(1 + 2 * sex), 12))
+    whose = np.repeat(np.arange(persons), np.maximum(counts, 1))
+    day = np.sort(rng.integers(0, 360, len(whose)) + 1000 * whose) - 1000 * whose
+    first = np.r_[True, whose[1:] != whose[:-1]]
+    level = np.where(first, rng.integers(0, 2, len(whose)), 0)
+    for at in np.flatnonzero(~first):
+        level[at] = min(2, level[at - 1] + (rng.random() < 0.3))
+    start = pd.Timestamp("2024-01-01") + pd.to_timedelta(day, unit="D")
+    table = pd.DataFrame(
+        {
+            "patient": [f"x{i}" for i in whose],
+            "sex": np.array(["m", "f"])[sex][whose],
+            "born": rng.integers(1940, 2000, persons)[whose],
+            "admitted": start.strftime("%Y-%m-%d"),
+            "left": (start + pd.to_timedelta(rng.integers(0, 20, len(whose)), unit="D")).strftime("%Y-%m-%d"),
+            "severity": np.array(["low", "mid", "high"])[level],
+        }
+    )
+    table.loc[(counts == 0)[whose], ["admitted", "left", "severity"]] = None
+    return table
+
+
+def schema(**persons: Any) -> dict[str, Any]:
+    return {**SCHEMA, "persons": {**SCHEMA["persons"], **persons}}
+
+
+def fitted(table: Any, mechanism: str = "sketch_aim", seed: int | None = 3, epsilon: float = 5.0, **persons: Any) -> Any:
+    privacy = {"unit": "person"}
+    made = fedsyn.Synthesizer(epsilon, 1e-6, schema(**persons), mechanism, seed=seed, privacy=privacy)
+    return made.fit(table)
+
+
+def require_persons(table: pd.DataFrame) -> None:
+    """What is said of a person in all rows is the same in all, and rows stand in order; constraints hold."""
+    each = table.groupby("patient")
+    assert (each[["sex", "born"]].nunique() == 1).all().all()
+    rows = table.dropna(subset=["admitted"])
+    for _, own in rows.groupby("patient"):
+        assert own["admitted"].astype(str).is_monotonic_increasing
+    assert (rows["admitted"].astype(str) <= rows["left"].astype(str)).all()
+
+
+def test_whole_persons_have_the_real_ones_numbers_links_and_steps() -> None:
+    """At epsilon 5 and 3,000 persons what is left is mostly sampling: 3,000 persons and 7,600 rows.
+
+    A share of 3,000 has a standard deviation of at most 0.0091, so differences of shares of 0.05 are 3.9 of sqrt(2)
+    times that; the seed is fixed.
+    """
+    real = hospital()
+    made = fitted(real).sample()
+    require_persons(made)
+    counts, drawn = (table.groupby("patient").size() for table in (real, made))
+    assert len(drawn) == pytest.approx(len(counts), rel=0.02)
+    assert drawn.mean() == pytest.approx(counts.mean(), rel=0.06)
+    shares = [each.clip(upper=6).value_counts(normalize=True).sort_index() for each in (counts, drawn)]
+    assert (shares[0] - shares[1]).abs().max() < 0.05
+    visits = [t.groupby("sex").size() / t.groupby("sex")["patient"].nunique() for t in (real, made)]
+    assert (visits[0] - visits[1]).abs().max() < 0.35  # 2.0 and 4.0 visits
+    steps = []
+    for table in (real, made):
+        word = table["severity"].astype(str)
+        after = word.groupby(table["patient"]).shift(-1)
+        steps.append(pd.crosstab(word[after.notna()], after[after.notna()], normalize="all"))
+    assert (steps[0] - steps[1]).abs().to_numpy().max() < 0.06
+    assert steps[1].loc["high", "low"] + steps[1].loc["mid", "low"] < 0.03  # severity hardly ever falls
+
+
+def test_persons_without_a_row_stay_persons() -> None:
+    real = hospital(none=0.4)
+    made = fitted(real, least_rows=0).sample()
+    require_persons(made)
+    without = made[made["admitted"].isna()]
+    assert without["severity"].isna().all() and without["left"].isna().all()
+    assert not without["patient"].isin(made.dropna(subset=["admitted"])["patient"]).any()
+    assert len(without) / made["patient"].nunique() == pytest.approx(0.4, abs=0.05)
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_rows_may_have_no_order_or_that_of_the_file(order: bool) -> None:
+    made = fitted(hospital(500), order=order).sample(200)
+    assert made["patient"].nunique() == 200
+    assert (made.groupby("patient")[["sex", "born"]].nunique() == 1).all().all()
+
+
+@pytest.mark.parametrize("mechanism", ["mst", "privsyn", "fed_naive_bayes", "aim", "augflaim", "each_alone"])
+def test_every_mechanism_gives_whole_persons(mechanism: str) -> None:
+    real = hospital(800)
+    made = fitted(real, mechanism).sample(300)
+    assert made["patient"].nunique() == 300
+    require_persons(made)
+
+
+def test_a_person_is_at_one_client_whatever_the_partition(tmp_path: Path) -> None:
+    hospital(600).to_csv(tmp_path / "visits.csv", index=False)
+    (tmp_path / "schema.yaml").write_text(yaml.safe_dump(SCHEMA, sort_keys=False))
+    data = {"source": str(tmp_path / "visits.csv"), "schema": str(tmp_path / "schema.yaml")}
+    document: dict[str, Any] = {
+        "data": data,
+        "privacy": {"unit": "person", "epsilon": 2.0, "delta": 1e-5},
+        "federation": {"clients": 4},
+        "runtime": {"seed": 1},
+    }
+    out = tmp_path / "out"
+    run(parse_config(document), out)
+    made = pd.read_csv(out / "synthetic.csv")
+    assert list(made.columns) == list(SCHEMA["columns"])
+    require_persons(made)
+    ledger = json.loads((out / "ledger.json").read_text())
+    assert ledger["unit"] == "one person with all rows at one client, added or removed"
+    assert "persons" not in ledger  # no column is left of which the promise does not hold
+    again = Schema.load(out / "schema.yaml")
+    assert again.rows is not again and again.rows.to_dict() == Schema.from_dict(SCHEMA).to_dict()
+    comparison = json.loads((out / "comparison.json").read_text())
+    assert {column["name"] for column in comparison["columns"]} == set(SCHEMA["columns"]) - {"patient"}
+    for name in ("report.html", "metrics.json", "predicted_quality.json"):
+        assert (out / name).is_file()
+
+
+def test_a_holder_of_its_own_makes_records_of_the_same_schema(tmp_path: Path) -> None:
+    hospital(100).to_csv(tmp_path / "visits.csv", index=False)
+    (tmp_path / "schema.yaml").write_text(yaml.safe_dump(SCHEMA, sort_keys=False))
+    files = str(tmp_path / "visits.csv"), str(tmp_path / "schema.yaml")
+    rows = load_rows(*files, None, None, persons=True)
+    records = Schema.from_dict(SCHEMA).records
+    assert rows.schema_hash == records.sha256
+    assert rows.domain == records.domain
+    assert rows.codes.shape == (100, len(records.columns))
+    assert load_rows(*files, None, None).schema_hash == Schema.from_dict(SCHEMA).sha256
+
+
+def test_a_release_is_saved_and_loaded_with_its_persons(tmp_path: Path) -> None:
+    made = fitted(hospital(400), seed=None)
+    again = fedsyn.load(made.save(tmp_path / "visits.fedsyn"))
+    require_persons(again.sample(50, seed=1))
+    assert again.sample(50, seed=1).equals(made.sample(50, seed=1))
+    comparison = again.evaluate(hospital(400, seed=1))
+    assert {column.name for column in comparison.columns} == {"sex", "born", "admitted", "left", "severity"}
+
+
+def test_an_analysis_that_would_take_rows_for_persons_is_refused() -> None:
+    with pytest.raises(InputError, match="would take rows of one person for those of many"):
+        fitted(hospital(200)).sample(tables=3)
+
+
+def test_a_schema_without_persons_is_refused() -> None:
+    plain = {key: value for key, value in SCHEMA.items() if key != "persons"}
+    with pytest.raises(FedsynError, match="does not say whose a row is"):
+        fedsyn.Synthesizer(1.0, 1e-6, plain, privacy={"unit": "person"}).fit(hospital(50))
