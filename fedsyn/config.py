@@ -63,6 +63,8 @@ class DataNode(Node):
         source: a registered name (`fedsyn datasets`), `synthfs`, `openml:NAME`, or the path of a CSV or Parquet file.
         holders: files of a simulation whose clients have one each; a list under `source` means the same, and says how
             many clients there are (`federation.partition: native`).
+        persons: file of the persons whose rows are in `source`, or one of each client, where `privacy.unit` is 'person'
+            and persons and their rows are apart.
         schema_file: YAML schema; required for a path (key `schema` in YAML).
         bins: overrides the number of equal-width bins of numeric columns.
         label: overrides the schema's label column.
@@ -84,6 +86,7 @@ class DataNode(Node):
 
     source: str
     holders: tuple[str, ...] | None = None
+    persons: tuple[str, ...] | None = Field(default=None, min_length=1)
     schema_file: str | None = Field(default=None, alias="schema")
     bins: int | None = Field(default=None, ge=1, le=65535)
     label: str | None = None
@@ -91,6 +94,18 @@ class DataNode(Node):
     test_fraction: float | None = Field(default=None, ge=0, lt=1)
     split_seed: int | None = Field(default=None, ge=0)
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("persons", mode="before")
+    @classmethod
+    def _one_file(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _files_of_persons(self) -> DataNode:
+        tables = len(self.holders or (self.source,))
+        if self.persons is not None and len(self.persons) != tables:
+            raise ValueError(f"persons: as many files as source has, {tables}; found {len(self.persons)}")
+        return self
 
     @property
     def by_coins(self) -> bool:

@@ -84,7 +84,6 @@ class Domain:
         hidden: name and number of values of each attribute that a model has beside the table's: a factor, which no row
             holds. Cliques may name it; it is in no count of attributes, no code, no iteration.
         wanted: cliques that a workload has where nobody names any, with their weights; empty: any attributes together.
-            Like `ordered` no part of what makes domains equal.
         coarser: attribute -> of each column that it determines, that column's value for each of its own, numbered from
             0. Like `ordered` a fact about the schema.
     """
@@ -95,7 +94,7 @@ class Domain:
     zeros: tuple[Zeros, ...] = ()
     hidden: tuple[tuple[str, int], ...] = ()
     coarser: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict, compare=False)
-    wanted: tuple[tuple[Clique, float], ...] = field(default=(), compare=False)
+    wanted: tuple[tuple[Clique, float], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", tuple(self.attributes))

@@ -256,6 +256,10 @@ def anchor_files(document: dict[str, Any], folder: Path | None = None) -> None:
         if isinstance(value, str) and is_file(value):
             document[node] = {**document[node], key: str((folder or Path.cwd()) / value)}
     data = document.get("data")
+    if isinstance(data, dict) and data.get("persons") and isinstance(data["persons"], str | list):
+        files = data["persons"] if isinstance(data["persons"], list) else [data["persons"]]
+        files = [str((folder or Path.cwd()) / file) if isinstance(file, str) else file for file in files]
+        document["data"] = data = {**data, "persons": files}
     if isinstance(data, dict) and isinstance(data.get("holders"), list):
         files = [str((folder or Path.cwd()) / file) if isinstance(file, str) else file for file in data["holders"]]
         document["data"] = {**data, "holders": files}
@@ -300,6 +304,7 @@ def require_files(data: DataNode, *, source: bool = True) -> None:
         ConfigError: names the place that was looked at, and says which places a name can mean.
     """
     files = [("source", file) for file in data.holders or [data.source] if source and names_file(file)]
+    files += [("persons", file) for file in data.persons or () if source]
     for key, file in [*files, ("schema", data.schema_file)]:
         if file and not Path(file).is_file():
             path = Path(file)

@@ -25,6 +25,7 @@ from fedsyn.output import watched
 from fedsyn.randomness import Randomness
 from fedsyn.runs.persons import WholePersons
 from fedsyn.runs.synthesis import BATCH, MOST_UNASKED, Make, batches, write_synthetic
+from fedsyn.table.data.joined import apart
 from fedsyn.table.data.writers import ArrowRows
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.frames import Kind, in_kind
@@ -124,6 +125,22 @@ def table_of(schema: Schema, model: AnyModel, rows: int, randomness: Randomness,
     arrow_rows = ArrowRows(schema.rows)
     parts = _decoded(schema, arrow_rows.batch, model, batches(model, rows, randomness))
     return in_kind(pa.Table.from_batches(parts, arrow_rows.fields.remove_metadata()), kind)
+
+
+def tables_of(schema: Schema, model: AnyModel, rows: int, randomness: Randomness, kind: Kind) -> Any:
+    """Returns rows of a model as a table of `kind`, or as two by their names where the schema has two."""
+    persons = schema.rows.persons if schema.rows is not schema else None
+    if persons is None or persons.tables is None:
+        return table_of(schema, model, rows, randomness, kind)
+    import pyarrow as pa
+
+    frames = apart(frame_of(schema, model, rows, randomness), schema.rows)
+    if kind == "pandas":
+        return frames
+    return {
+        name: in_kind(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(), kind)
+        for name, frame in frames.items()
+    }
 
 
 def _decoded(

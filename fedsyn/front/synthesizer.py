@@ -171,7 +171,8 @@ class Synthesizer(Generic[F]):
         word), so what was taken from them would be a release without noise.
 
         Args:
-            X: the table, or a list with one table of each holder.
+            X: the table, or a list with one table of each holder. Where the schema has two tables, of persons and of
+                their rows, each is a mapping of their names to tables.
             y: ignored; scikit-learn passes it.
 
         Raises:
@@ -181,9 +182,8 @@ class Synthesizer(Generic[F]):
         from fedsyn.front.archive import read_release
         from fedsyn.runs.engines import run
 
-        frames = frames_of(X)
-        held_by_many = isinstance(X, list | tuple)
-        schema = self._given_schema()
+        held_by_many, schema = isinstance(X, list | tuple), self._given_schema()
+        frames = frames_of(X, schema)
         config = self._config(len(frames) if held_by_many else None)
         with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
             out = Path(folder) / "run"
@@ -194,7 +194,7 @@ class Synthesizer(Generic[F]):
                 briefly = config.model_copy(update={"synthesis": SynthesisNode(rows=1)})
                 heard_of = None if advance is None else lambda record: advance(record.round)
                 run(briefly, out, heard_of, table=table, schema=schema, full_page=False)
-            self._take(dataclasses.replace(read_release(out), config=config), kind_of(X))
+            self._take(dataclasses.replace(read_release(out), config=config), kind_of(_one_of(X)))
         with heard():
             for clause in () if self.predicted_quality is None else self.predicted_quality.seen_unlisted():
                 log.warning("%s", clause)
@@ -341,7 +341,7 @@ class Synthesizer(Generic[F]):
         tables: int | None = None,
         **unknown: Any,
     ) -> Any:
-        """Draws synthetic rows.
+        """Draws synthetic rows, or persons with all of their rows.
 
         Columns, order and dtypes are the schema's. It costs nothing, however often it is done.
 
@@ -349,7 +349,8 @@ class Synthesizer(Generic[F]):
         Arrow stream: Arrow tables; what was loaded from a file: DataFrames of pandas.
 
         Args:
-            n: how many; None: as many as the model estimates that there are (that meet the conditions).
+            n: how many, of persons where they are protected; None: as many as the model estimates that there are (that
+                meet the conditions).
             where: conditions that every row meets: {"ward": "children", "age": (0, 16), "sex": ["f", "m"]}; a pair is a
                 range, both ends included (None: open), a list any of its values, None a missing value. Rows are drawn
                 from the model's exact conditional distribution, none is thrown away.
@@ -364,7 +365,7 @@ class Synthesizer(Generic[F]):
                 not fitted to marginals.
         """
         from fedsyn.front.conditions import restrict
-        from fedsyn.front.several import frames_of_posterior, table_of
+        from fedsyn.front.several import frames_of_posterior, tables_of
         from fedsyn.runs.synthesis import expected_rows
 
         refuse(list(unknown), ("n", "where", "seed", "tables"))
@@ -374,7 +375,7 @@ class Synthesizer(Generic[F]):
         if tables is not None:
             return list(frames_of_posterior(release, tables, rows, conditions, randomness, self.progress))
         schema, model = restrict(release.schema, release.model, conditions)
-        return table_of(schema, model, expected_rows(model) if rows is None else rows, randomness, self._kind)
+        return tables_of(schema, model, expected_rows(model) if rows is None else rows, randomness, self._kind)
 
     def evaluate(
         self,
@@ -405,7 +406,7 @@ class Synthesizer(Generic[F]):
         from fedsyn.front.several import frame_of
         from fedsyn.lazy import pd
 
-        frames = frames_of(real)
+        frames = frames_of(real, release.schema.rows)
         rows = frames[0] if len(frames) == 1 else pd.concat([frame.astype(object) for frame in frames], join="inner")
         release.schema.rows.require_columns(rows.columns)
         schema, model = restrict(release.schema, release.model, {})
@@ -602,15 +603,39 @@ def page_of(release: ReleasedRun, codes: npt.NDArray[Any], comparison: TableComp
         return page.read_text(encoding="utf-8")
 
 
-def frames_of(tables: Any) -> list[pd.DataFrame]:
+def _frame_of(table: Any, schema: Schema | None) -> pd.DataFrame:
+    """Returns a table, or two tables of one schema, as one DataFrame."""
+    from fedsyn.table.data.joined import joined
+
+    if not isinstance(table, Mapping):
+        return as_frame(table)
+    names = None if schema is None or schema.persons is None else schema.persons.tables
+    if schema is None or names is None or set(table) != set(names):
+        expected = "one table (persons.tables would name two)" if names is None else " and ".join(map(repr, names))
+        raise DataError(f"the schema is of {expected}; found {', '.join(map(repr, map(str, table))) or 'none'}")
+    persons, rows = (as_frame(table[name]) for name in names)
+    for frame in (persons, rows):
+        require_text_names(frame)
+    return joined(persons, rows, schema, names)
+
+
+def _one_of(tables: Any) -> Any:
+    """Returns a table of what was fitted, whose library the synthetic ones are of."""
+    first = tables[0] if isinstance(tables, list | tuple) else tables
+    return next(iter(first.values())) if isinstance(first, Mapping) else tables
+
+
+def frames_of(tables: Any, schema: Schema | None = None) -> list[pd.DataFrame]:
     """Returns one or several tables as DataFrames.
 
+    Two tables of one schema, by their names, are joined.
+
     Raises:
-        DataError: something else, nothing, or columns whose names are no text.
+        DataError: something else, nothing, columns whose names are no text, or other tables than the schema names.
     """
     if isinstance(tables, list | tuple) and not tables:
         raise DataError("expected a DataFrame, or a list with one DataFrame of each holder; the list is empty")
-    frames = list(map(as_frame, tables if isinstance(tables, list | tuple) else [tables]))
+    frames = [_frame_of(table, schema) for table in (tables if isinstance(tables, list | tuple) else [tables])]
     for frame in frames:
         require_text_names(frame)
     return frames

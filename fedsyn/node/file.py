@@ -140,6 +140,7 @@ class NodeFile(Node):
         insecure: true instead of `root_certificates`: no TLS, for trials on one machine only.
         key: private key by which the SuperLink knows this node (ECDSA P-384, `ssh-keygen -t ecdsa -b 384`).
         data: the holder's table; may be a sealed file (`fedsyn node seal`), then with `data_key`.
+        persons: the holder's table of persons, where `data` has their rows alone.
         data_key: key file of a sealed table.
         schema: that the holder approved.
         rename: name of a column in the table -> its name in the schema.
@@ -158,6 +159,7 @@ class NodeFile(Node):
     insecure: bool = False
     key: str
     data: str
+    persons: str | None = None
     data_key: str | None = None
     schema_file: str = Field(alias="schema")
     rename: dict[str, str] = Field(default_factory=dict)
@@ -207,7 +209,7 @@ class NodeFile(Node):
         return self.state_folder / "ledger.jsonl"
 
 
-_FILES = ("root_certificates", "key", "data", "data_key", "schema_file", "identity", "roster")
+_FILES = ("root_certificates", "key", "data", "persons", "data_key", "schema_file", "identity", "roster")
 #: Keys of private files: whoever may read them is this node.
 _SECRETS = ("key", "identity", "data_key")
 

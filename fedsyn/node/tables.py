@@ -94,6 +94,7 @@ class Tables:
                 self._file.data_key,
                 tuple(self._file.rename.items()),
                 persons=encoding.persons,
+                apart=self._file.persons,
             )
         self._kept[encoding] = rows
         while len(self._kept) > _KEPT:

@@ -6,6 +6,7 @@ It samples the synthetic table, measures it in a simulation, and writes the run 
 from __future__ import annotations
 
 import logging
+import re
 import resource
 import sys
 import time
@@ -27,7 +28,7 @@ from fedsyn.inference import AnyModel, Evidence, Measurement, estimate
 from fedsyn.output import wants_tracebacks
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
-from fedsyn.runs.directory import LOOKS_FILE, save_fit, write_json
+from fedsyn.runs.directory import LOOKS_FILE, reading_of, save_fit, synthetic_file, write_json
 from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows, with_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import DRAWN_ROWS, compare, keep_looks, save_evaluation, write_run_page
@@ -35,6 +36,8 @@ from fedsyn.runs.serve import Progress, at_stage
 from fedsyn.runs.synthesis import decoding, write_synthetic
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.data.options import written_as
+from fedsyn.table.data.readers import raw_rows
+from fedsyn.table.schema import Schema
 
 log = logging.getLogger("fedsyn")
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
@@ -80,6 +83,8 @@ def finish(
         at_stage(progress, f"drawing {rows:,} rows")
         drawn = (file, decoding(schema, model), model, rows, randomness_of(config))
         synthetic = write_synthetic(*drawn, keep=keep, most=most, layout=layout)
+    if schema.rows is not schema:
+        write_apart(out, schema.rows)
     metrics: dict[str, float] = {}
     with said_if_it_fails("the predicted quality", progress):
         looks = strategy.sketch_errors()
@@ -103,6 +108,24 @@ def finish(
     with said_if_it_fails("the page", progress):
         write_run_page(out, config=config, synthetic=synthetic, draw=full_page)
     return metrics
+
+
+def write_apart(out: Path, schema: Schema) -> None:
+    """Writes the tables of persons and of rows beside the joined one, where the schema names two.
+
+    They are synthetic_NAME.csv, or .parquet, with the cells of the joined table.
+    """
+    if schema.persons is None or schema.persons.tables is None:
+        return
+    from fedsyn.table.data.joined import apart
+
+    whole = synthetic_file(out)
+    for name, table in apart(raw_rows(whole, reading_of(whole, schema), None), schema).items():
+        file = out / f"{whole.stem}_{re.sub(r'[^A-Za-z0-9_-]', '_', name)}{whole.suffix}"
+        if whole.suffix == ".parquet":
+            table.to_parquet(file, index=False)
+        else:
+            table.to_csv(file, index=False)
 
 
 @contextmanager

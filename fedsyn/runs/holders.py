@@ -344,11 +344,13 @@ def load_rows(
     rename: tuple[tuple[str, str], ...] = (),
     *,
     persons: bool = False,
+    apart: str | None = None,
 ) -> LoadedRows:
     """Reads the holder's own rows, encoded by its own schema.
 
     They are read once per process. `key` is a file with the key of a sealed table, whose rows are decrypted in memory
-    only. `rename` has pairs of a column's name in the table and in the schema. Of `persons` there is one record each.
+    only. `rename` has pairs of a column's name in the table and in the schema. Of `persons` there is one record each;
+    `apart` is the file that has them, where `data` has their rows.
 
     Raises:
         NotReady: the schema or the table cannot be used, whatever the cause.
@@ -359,7 +361,12 @@ def load_rows(
     with _as_not_ready():
         schema, options = Schema.load(schema_file), FileOptions(key_file=key, rename=rename or None)
         schema.require_approved()
-    return encoded_rows(lambda: data, schema.adjusted(bins, label), options, persons=persons)
+    rows: Callable[[], Any] = lambda: data  # noqa: E731
+    if apart is not None:
+        from fedsyn.table.data.joined import joined_files
+
+        rows = partial(joined_files, apart, data, schema, options)
+    return encoded_rows(rows, schema.adjusted(bins, label), options, persons=persons)
 
 
 def encoded_rows(

@@ -277,7 +277,13 @@ def encoded_table(
     require_files(data, source=table is None)
     if table is not None or schema is not None or data.by_coins:
         return _encode(data, table, schema, persons=persons)
-    files = [data.source, *(data.holders or ()), data.schema_file or "", os.environ.get("FEDSYN_DATA", "")]
+    files = [
+        data.source,
+        *(data.holders or ()),
+        *(data.persons or ()),
+        data.schema_file or "",
+        os.environ.get("FEDSYN_DATA", ""),
+    ]
     stamps = tuple(Path(file).stat().st_mtime_ns if Path(file).exists() else 0 for file in files)
     return _encoded(data.model_dump_json(by_alias=True), (*files, *stamps), persons)
 
@@ -504,6 +510,8 @@ def _files(data: DataNode, given_schema: Schema | None) -> _Source | None:
             raise ConfigError("data.source: a list names files, one of each client")
         return None
     schema = _approved(data, given_schema, data.source)
+    if data.persons is not None:
+        return _joined(data, sources, schema)
     files = [(path, options_for(path, data.options)) for path in map(require_table, sources)]
     if len(files) > 1:  # all that all of them lack, in one message
         require_schema_columns(
@@ -515,6 +523,16 @@ def _files(data: DataNode, given_schema: Schema | None) -> _Source | None:
         blocks = encoded_blocks(path, schema, options, holding=holding)
         parts.append(_Part(row_count(path, options), blocks, holding, (path, options), path))
     return _Source(Path(data.source).name.split(".")[0], schema, parts, bool(data.holders))
+
+
+def _joined(data: DataNode, rows: Sequence[str], schema: Schema) -> _Source:
+    """Returns a source whose persons are in files of their own."""
+    from fedsyn.table.data.joined import joined_files
+
+    options = FileOptions.of(data.options)
+    pairs = zip(data.persons or (), rows, strict=True)
+    parts = [_in_memory(joined_files(*pair, schema, options), schema) for pair in pairs]
+    return _Source(Path(rows[0]).name.split(".")[0], schema, parts, bool(data.holders))
 
 
 def _loaded(data: DataNode, table: pd.DataFrame | None, given_schema: Schema | None) -> _Source:

@@ -54,6 +54,7 @@ class Persons(BaseModel):
             have none, and may be exchanged.
         constant: columns that are the same in all rows of a person, such as a date of birth.
         most_rows: the most rows that a person is expected to have; who has more is counted with so many.
+        tables: names of two tables, of persons and of their rows, where they are apart; null: one table has both.
         least_rows: 0 where there may be persons without a row, else 1. A table has one row of such a person, in which
             all columns that differ between rows are missing (a left join of persons and rows).
     """
@@ -65,6 +66,7 @@ class Persons(BaseModel):
     constant: tuple[str, ...] = ()
     most_rows: int = Field(ge=1, le=10**6)
     least_rows: int = Field(default=1, ge=0, le=1)
+    tables: tuple[str, str] | None = None
 
     @property
     def in_order(self) -> bool:
@@ -95,6 +97,8 @@ def require_persons(schema: Schema) -> None:
     if persons is None:
         return
     names = schema.every_column
+    if persons.tables is not None and len({name.strip() for name in persons.tables} - {""}) < 2:
+        raise ValueError("persons.tables: two names that differ, of the table of persons and of that of their rows")
     named = [persons.id, *persons.constant, *([persons.order] if isinstance(persons.order, str) else [])]
     for name in named:
         if name not in names:
@@ -251,7 +255,8 @@ def wanted(rows: Schema) -> tuple[tuple[Clique, float], ...]:
 
     Pairs of what is the same in all rows are counted in persons. What concerns rows is counted in rows: a record stands
     for as many as its number says, so the number is in the clique. A row goes by its person and by the row before it;
-    what the row before has in the same column says most of it, and that goes by the number, too.
+    what the row before has in the same column says most of it, and that goes by the number, too. The pairs inside a row
+    are few beside those of persons and rows: together they weigh as much.
     """
     own, row = (*person_attributes(rows), COUNT), row_columns(rows)
     after = [next_name(name) for name in row]
@@ -263,7 +268,9 @@ def wanted(rows: Schema) -> tuple[tuple[Clique, float], ...]:
         order = rows.persons.order
         along += [(COUNT, BEFORE), *((BEFORE, name) for name in (*row, *after))]
         along += [(COUNT, BEFORE, order), (BEFORE, order, next_name(order))] if order in row else []
-    return (*((q, _PERSONS) for q in of_persons), *((q, 1.0) for q in of_rows + inside + along))
+    within = max(1.0, len(of_rows) / len(inside)) if inside else 1.0
+    weights = ((of_persons, _PERSONS), (of_rows, 1.0), (inside, within), (along, 1.0))
+    return tuple((clique, weight) for cliques, weight in weights for clique in cliques)
 
 
 def _spread(cells: Flags, columns: Sequence[Column]) -> Flags:

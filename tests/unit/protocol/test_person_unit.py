@@ -74,7 +74,7 @@ def test_a_ledgers_state_keeps_the_person() -> None:
 def test_a_store_protects_a_person_at_one_client_and_refuses_several(name: str) -> None:
     nodes: dict[str, Any] = {"aggregation": {"noise": "server"}}
     assert run(name, **nodes).strategy.ledger.epsilon() <= 1.0 + 1e-6
-    with pytest.raises(ConfigError, match="holders_per_person: 2: .* keeps a store of exact answers"):
+    with pytest.raises(ConfigError, match=r"holders_per_person: 2: .* keeps a store of exact answers"):
         run(name, 2, **nodes)
 
 

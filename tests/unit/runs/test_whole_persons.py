@@ -13,7 +13,7 @@ import yaml
 
 import fedsyn
 from fedsyn.errors import FedsynError, InputError
-from fedsyn.loading import parse_config
+from fedsyn.loading import load_config, parse_config
 from fedsyn.runs.engines import run
 from fedsyn.runs.holders import load_rows
 from fedsyn.table.schema import Schema
@@ -64,7 +64,9 @@ def schema(**persons: Any) -> dict[str, Any]:
     return {**SCHEMA, "persons": {**SCHEMA["persons"], **persons}}
 
 
-def fitted(table: Any, mechanism: str = "sketch_aim", seed: int | None = 3, epsilon: float = 5.0, **persons: Any) -> Any:
+def fitted(
+    table: Any, mechanism: str = "sketch_aim", seed: int | None = 3, epsilon: float = 5.0, **persons: Any
+) -> Any:
     privacy = {"unit": "person"}
     made = fedsyn.Synthesizer(epsilon, 1e-6, schema(**persons), mechanism, seed=seed, privacy=privacy)
     return made.fit(table)
@@ -151,7 +153,7 @@ def test_a_person_is_at_one_client_whatever_the_partition(tmp_path: Path) -> Non
     again = Schema.load(out / "schema.yaml")
     assert again.rows is not again and again.rows.to_dict() == Schema.from_dict(SCHEMA).to_dict()
     comparison = json.loads((out / "comparison.json").read_text())
-    assert {column["name"] for column in comparison["columns"]} == set(SCHEMA["columns"]) - {"patient"}
+    assert {column["name"] for column in comparison["quality"]["columns"]} == set(SCHEMA["columns"]) - {"patient"}
     for name in ("report.html", "metrics.json", "predicted_quality.json"):
         assert (out / name).is_file()
 
@@ -186,3 +188,77 @@ def test_a_schema_without_persons_is_refused() -> None:
     plain = {key: value for key, value in SCHEMA.items() if key != "persons"}
     with pytest.raises(FedsynError, match="does not say whose a row is"):
         fedsyn.Synthesizer(1.0, 1e-6, plain, privacy={"unit": "person"}).fit(hospital(50))
+
+
+def two_tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    patients = table.drop_duplicates("patient")[["patient", "sex", "born"]]
+    visits = table.dropna(subset=["admitted"])[["patient", "admitted", "left", "severity"]]
+    return {"patients": patients.sample(frac=1.0, random_state=0), "visits": visits}
+
+
+def test_two_tables_are_one_schema() -> None:
+    """The same table joined and apart gives the same persons, whose tables come apart."""
+    real, more = hospital(600, none=0.3), {"least_rows": 0, "tables": ["patients", "visits"]}
+    made = fitted(two_tables(real), **more).sample(200)
+    assert list(made) == ["patients", "visits"]
+    patients, visits = made.values()
+    assert list(patients.columns) == ["patient", "sex", "born"] and list(visits.columns)[0] == "patient"
+    assert patients["patient"].is_unique and len(patients) == 200
+    assert set(visits["patient"]) < set(patients["patient"])
+    require_persons(visits.merge(patients, on="patient"))
+    assert not visits[["admitted", "left", "severity"]].isna().any().any()
+
+
+def test_two_tables_of_several_holders_in_another_library() -> None:
+    polars = pytest.importorskip("polars")
+    real, more = hospital(400), {"least_rows": 0, "tables": ["patients", "visits"]}
+    halves = [real[real["patient"].str[-1].astype(int) % 2 == half] for half in (0, 1)]
+    holders = [{n: polars.from_pandas(t) for n, t in two_tables(half).items()} for half in halves]
+    made = fitted(holders, seed=None, **more).sample(50)
+    assert isinstance(made["visits"], polars.DataFrame) and made["patients"].height == 50
+
+
+@pytest.mark.parametrize(
+    ("tables", "sentence"),
+    [
+        (lambda t: {"patients": t["patients"]}, "'patients' and 'visits'; found 'patients'"),
+        (lambda t: {**t, "patients": pd.concat([t["patients"]] * 2)}, "has 50 rows too many"),
+        (lambda t: {**t, "patients": t["patients"].drop(columns="sex")}, "the table 'patients' lacks the column 'sex'"),
+        (lambda t: {**t, "visits": t["visits"].drop(columns="left")}, "the table 'visits' lacks the column 'left'"),
+    ],
+)
+def test_tables_that_are_not_the_schemas_are_refused(tables: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        fitted(tables(two_tables(hospital(50))), least_rows=0, tables=["patients", "visits"])
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet"])
+def test_two_files_make_a_run_with_one_file_a_table(tmp_path: Path, format_: str) -> None:
+    for name, table in two_tables(hospital(300, none=0.2)).items():
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    document = schema(least_rows=0, tables=["patients", "visits"])
+    (tmp_path / "schema.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    (tmp_path / "run.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "data": {"source": "visits.csv", "persons": "patients.csv", "schema": "schema.yaml"},
+                "privacy": {"unit": "person", "epsilon": 5.0, "delta": 1e-5},
+                "synthesis": {"format": format_},
+                "runtime": {"seed": 0},
+            }
+        )
+    )
+    run(load_config(tmp_path / "run.yaml"), tmp_path / "out")
+    read = pd.read_csv if format_ == "csv" else pd.read_parquet
+    patients, visits = (read(tmp_path / "out" / f"synthetic_{name}.{format_}") for name in ("patients", "visits"))
+    assert patients["patient"].is_unique and set(visits["patient"]) < set(patients["patient"])
+    joined = read(tmp_path / "out" / f"synthetic.{format_}")
+    assert joined["patient"].nunique() == len(patients) and joined["severity"].notna().sum() == len(visits)
+    rows = load_rows(
+        *(str(tmp_path / name) for name in ("visits.csv", "schema.yaml")),
+        None,
+        None,
+        persons=True,
+        apart=str(tmp_path / "patients.csv"),
+    )
+    assert len(rows.codes) == 300

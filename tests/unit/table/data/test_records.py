@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from unit.table.schema.test_persons import records_of, schema, visits
 
 from fedsyn.errors import DataError
 from fedsyn.table.data.records import RecordMaker, pairs_of
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
-from unit.table.schema.test_persons import records_of, schema, visits
 
 
 class SameCoins:

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedsyn.config import WorkloadNode
 from fedsyn.errors import SchemaError
 from fedsyn.table.counting.workload import build_workload
 from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
 from fedsyn.table.schema.persons import BEFORE, COUNT, NO_ROW, next_name, no_row_code, require_records
-from fedsyn.config import WorkloadNode
 
 COLUMNS: dict[str, Any] = {
     "patient": {"kind": "identifier", "make": "sequence"},
