@@ -202,7 +202,7 @@ def test_two_tables_are_one_schema() -> None:
     made = fitted(two_tables(real), **more).sample(200)
     assert list(made) == ["patients", "visits"]
     patients, visits = made.values()
-    assert list(patients.columns) == ["patient", "sex", "born"] and list(visits.columns)[0] == "patient"
+    assert list(patients.columns) == ["patient", "sex", "born"] and next(iter(visits.columns)) == "patient"
     assert patients["patient"].is_unique and len(patients) == 200
     assert set(visits["patient"]) < set(patients["patient"])
     require_persons(visits.merge(patients, on="patient"))
