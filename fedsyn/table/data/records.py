@@ -102,6 +102,13 @@ class RecordMaker:
         order = self.persons.order
         return [self.persons.id, *([order] if isinstance(order, str) and order not in self.schema.columns else [])]
 
+    def there(self, frame: pd.DataFrame) -> Flags | None:
+        """Returns which rows of a table are rows, and not persons without one; None: all."""
+        if self.persons.least_rows:
+            return None
+        empty = np.logical_and.reduce([self._missing(frame[name]) for name in row_columns(self.schema)])
+        return np.asarray(~empty)
+
     def add(self, frame: pd.DataFrame, block: Block) -> None:
         """Takes some rows more.
 
@@ -112,8 +119,8 @@ class RecordMaker:
             raise DataError(f"the table lacks the column '{absent[0]}', which the schema names under persons")
         kept = np.ones(len(frame), bool) if block.kept is None else block.kept
         whose = self._of(frame[self.persons.id])
-        if self.persons.least_rows == 0:
-            block = self._with_empty(frame, block, kept)
+        if (there := self.there(frame)) is not None:
+            block = self._with_empty(frame, block, kept, ~there)
             kept = np.ones(len(frame), bool) if block.kept is None else block.kept
         self._kept.append(kept)
         self._codes.append(block.codes)
@@ -195,13 +202,12 @@ class RecordMaker:
             whose[nobody] = pd.util.hash_array(np.array(alone, dtype=object), categorize=False)
         return whose
 
-    def _with_empty(self, frame: pd.DataFrame, block: Block, kept: Flags) -> Block:
+    def _with_empty(self, frame: pd.DataFrame, block: Block, kept: Flags, empty: Flags) -> Block:
         """Returns a block with the rows of persons who have none.
 
         Such a row has nothing in any column that differs between rows. So what these columns cannot place does not
         leave it out; what the person's own columns cannot place does.
         """
-        empty = np.logical_and.reduce([self._missing(frame[name]) for name in row_columns(self.schema)])
         self._empty.append(empty)
         new = np.flatnonzero(empty & ~kept)
         if not len(new):

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedsyn.domain import Floats, Integers
+from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.lazy import pd
 from fedsyn.output import counted, first_of
 from fedsyn.table.schema.approval import Repeats, identifiers, people_counted
@@ -79,6 +79,9 @@ class TakesRows(Protocol):
     def beside(self) -> list[str]:
         """Columns that it needs beside those of the model."""
 
+    def there(self, frame: pd.DataFrame) -> Flags | None:
+        """Returns which rows of a table are rows, and not persons without one; None: all."""
+
     def add(self, frame: pd.DataFrame, block: Block) -> None:
         """Takes some rows more."""
 
@@ -118,7 +121,10 @@ class Holding:
 
     def encoded(self, frame: pd.DataFrame) -> Block:
         """Encodes some rows, and counts what they hold."""
-        encoder = self.encoder
+        encoder, whole = self.encoder, frame
+        # The rows of persons who have none are no rows, and what they lack is not missing.
+        there = None if self.maker is None else self.maker.there(frame)
+        frame = frame if there is None else frame[there]
         self.see(frame)
         before = dict(encoder.unplaced)
         block = encoder.block(frame)
@@ -128,14 +134,19 @@ class Holding:
                 known = frozenset(word for word in self.schema.missing_text if not _lists(column, word))
                 self.absent[name] = self.absent.get(name, 0) + Profile.of(frame[name], known).missing
         self.add(block)
+        if there is not None:
+            kept = there.copy()
+            kept[there] = True if block.kept is None else block.kept
+            block = block._replace(kept=kept)
         if self.maker is not None:
-            self.maker.add(frame, block)
+            self.maker.add(whole, block)
         return block
 
     def see(self, frame: pd.DataFrame) -> None:
         """Counts how often the identifiers of some rows more repeat."""
+        told = () if self.maker is None else self.maker.beside  # whose persons have a record each
         for name in identifiers(self.schema):
-            if name in frame.columns:
+            if name in frame.columns and name not in told:
                 profile = Profile.of(frame[name], self.schema.missing_text)
                 hashes = pd.util.hash_array(np.array(profile.texts.to_pylist(), dtype=object), categorize=False)
                 self.people.setdefault(name, []).append((hashes, profile.counts))
