@@ -146,18 +146,13 @@ def by_records(table: People, epsilon: float, clients: int, seed: int) -> People
 
 
 def flattened(table: People, epsilon: float, clients: int, seed: int, cap: int) -> People:
-    """Returns the synthetic persons of a run with up to `cap` records each, one from each of so many holders.
+    """Returns the synthetic persons of a run with a record for each of up to `cap` rows.
 
-    The holders divide the rows of a person; the noise is for all of them.
+    Who has so many rows is at `cap` holders, each of whom makes a record; the noise is for all of them.
     """
     joined = table.persons.merge(table.rows, on="id", how="left")
-    number = joined.groupby("id").cumcount()
-    rank = pd.Series(np.random.default_rng(seed).random(len(joined)), joined.index).groupby(joined["id"]).rank("first")
-    parts = []
-    for at in range(cap):  # a row of each person, and the one after it
-        chosen = rank == at + 1
-        start = joined["id"].map(number[chosen].set_axis(joined.loc[chosen, "id"]))
-        parts.append(joined[(number == start) | (number == start + 1)])
+    counts = joined.groupby("id")["id"].transform("size")
+    parts = [joined[counts > at] for at in range(cap)]
     return synthetic(table, joined, parts, epsilon, seed, {"unit": "person", "holders_per_person": cap})
 
 

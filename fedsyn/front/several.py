@@ -106,7 +106,10 @@ def numbers_of(schema: Schema, model: AnyModel) -> dict[str, Floats]:
 def frame_of(
     schema: Schema, model: AnyModel, rows: int, randomness: Randomness, independent: bool = False
 ) -> pd.DataFrame:
-    """Returns rows of a model, or all rows of as many persons, as a DataFrame."""
+    """Returns rows of a model as a DataFrame.
+
+    Of records it returns all rows of as many persons.
+    """
     import pandas as pd
 
     parts = list(_decoded(schema, schema.rows.decode, model, batches(model, rows, randomness, independent)))
@@ -128,7 +131,10 @@ def table_of(schema: Schema, model: AnyModel, rows: int, randomness: Randomness,
 
 
 def tables_of(schema: Schema, model: AnyModel, rows: int, randomness: Randomness, kind: Kind) -> Any:
-    """Returns rows of a model as a table of `kind`, or as two by their names where the schema has two."""
+    """Returns rows of a model as a table of `kind`.
+
+    Where the schema has two tables, they come by their names.
+    """
     persons = schema.rows.persons if schema.rows is not schema else None
     if persons is None or persons.tables is None:
         return table_of(schema, model, rows, randomness, kind)

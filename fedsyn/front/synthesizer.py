@@ -620,7 +620,7 @@ def _frame_of(table: Any, schema: Schema | None) -> pd.DataFrame:
 
 
 def _one_of(tables: Any) -> Any:
-    """Returns a table of what was fitted, whose library the synthetic ones are of."""
+    """Returns one of the fitted tables, for its library."""
     first = tables[0] if isinstance(tables, list | tuple) else tables
     return next(iter(first.values())) if isinstance(first, Mapping) else tables
 

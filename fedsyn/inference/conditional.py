@@ -71,7 +71,9 @@ class Conditional:
         self._order, self._largest = self._elimination([scope for _, scope, _ in self._parts], wanted)
 
     def _elimination(self, scopes: Sequence[Clique], names: set[str]) -> tuple[list[str], int]:
-        """Returns an order of the open attributes, and the cells of its largest factor.
+        """Returns an order of the open attributes.
+
+        The cells of its largest factor come with it.
 
         Next comes the attribute whose factor is smallest; of several, the first in the domain.
         """
@@ -121,15 +123,15 @@ class Conditional:
         for name in self.open:
             rows[:, self.domain.axes((name,))[0]] = values[name]
 
-    def _chosen(self, rows: Codes, given: Clique, table: Floats) -> Floats:
+    def _chosen(self, rows: Codes, known: Clique, table: Floats) -> Floats:
         """Returns a part's cells for each row's given values."""
-        if not given:
+        if not known:
             return table
-        columns = tuple(rows[:, axis].astype(np.intp) for axis in self.domain.axes(given))
-        return np.asarray(table[np.ravel_multi_index(columns, self.domain.shape_of(given))])
+        columns = tuple(rows[:, axis].astype(np.intp) for axis in self.domain.axes(known))
+        return np.asarray(table[np.ravel_multi_index(columns, self.domain.shape_of(known))])
 
     def _product(self, factors: Sequence[Factor], scope: Clique) -> Factor:
-        """Returns the sum of log factors over a scope that holds all of theirs."""
+        """Returns the sum of log factors over a larger scope."""
         out: Floats = np.zeros((1, *self.domain.shape_of(scope)))
         for own, table in factors:
             axes = [0, *(1 + own.index(name) for name in scope if name in own)]

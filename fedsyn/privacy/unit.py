@@ -150,7 +150,7 @@ class ClientUnit(Unit):
 
 @dataclass(frozen=True)
 class PersonUnit(Unit):
-    """A person with all rows, of whom `rows` clients may have a record."""
+    """A person with all rows, at no more than `rows` clients."""
 
     hidden: ClassVar[str] = "one person"
     exchanged: ClassVar[str] = "a person can only be exchanged for another"

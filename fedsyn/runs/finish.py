@@ -66,8 +66,7 @@ def finish(
     evaluated = prepared.simulated and bool(config.evaluation.metrics)
     # Where nothing is measured, only the page's charts want rows, and a sample does for them.
     keep, most = evaluated or full_page, None if evaluated else DRAWN_ROWS
-    evaluation = strategy.afterwards
-    schema = prepared.schema
+    evaluation, schema = strategy.afterwards, prepared.schema
     evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
     # What the holders were asked about is drawn already, and is what is left.
     if isinstance(evaluation, FederatedEvaluation):
@@ -75,16 +74,12 @@ def finish(
     else:
         save_fit(out, schema, model, strategy.measured)
         config = with_rows(config, schema, strategy, out)
-        file, rows, layout = (
-            table_file(config, out),
-            table_rows(config, model),
-            written_as(config.data.options, schema.rows),
-        )
+        file, rows = table_file(config, out), table_rows(config, model)
+        layout = written_as(config.data.options, schema.rows)
         at_stage(progress, f"drawing {rows:,} rows")
         drawn = (file, decoding(schema, model), model, rows, randomness_of(config))
         synthetic = write_synthetic(*drawn, keep=keep, most=most, layout=layout)
-    if schema.rows is not schema:
-        write_apart(out, schema.rows)
+    write_apart(out, schema.rows)
     metrics: dict[str, float] = {}
     with said_if_it_fails("the predicted quality", progress):
         looks = strategy.sketch_errors()
@@ -111,9 +106,10 @@ def finish(
 
 
 def write_apart(out: Path, schema: Schema) -> None:
-    """Writes the tables of persons and of rows beside the joined one, where the schema names two.
+    """Writes the tables of persons and of rows.
 
-    They are synthetic_NAME.csv, or .parquet, with the cells of the joined table.
+    They are synthetic_NAME.csv, or .parquet, with the cells of the joined table. Where the schema does not name two
+    tables there is nothing to write.
     """
     if schema.persons is None or schema.persons.tables is None:
         return

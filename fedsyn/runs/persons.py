@@ -85,7 +85,7 @@ class WholePersons:
         return codes, People(shown, empty, persons.constant, order, start)
 
     def _places(self, records: Codes, counts: Integers, rng: np.random.Generator) -> Integers:
-        """Returns how many rows stand before the one of a record, below the number that has a next one."""
+        """Returns how many rows stand before that of a record."""
         last = np.maximum(counts - 2, 0)
         if self.before is None:
             uniform: Integers = (rng.random(len(records)) * (last + 1)).astype(np.int64)
@@ -97,13 +97,16 @@ class WholePersons:
         return np.asarray(np.minimum(drawn, last), np.int64)
 
     def _stand(self, records: Codes, place: Integers) -> None:
-        """Writes into records how many rows stand before the one that they have, in place."""
+        """Writes places into records."""
         if self.before is not None:
             at, column = self.before
             records[:, at] = column.codes_of(np.minimum(place, column.span[1]).astype(np.float64))
 
     def _there(self, records: Codes, which: Flags, at: list[int], rest: Conditional, rng: np.random.Generator) -> Codes:
-        """Returns a row of some records; of one that the model left out, which no zeros bind, one is drawn."""
+        """Returns a row of some records.
+
+        A model that no zeros bind may have left one out, which is drawn here.
+        """
         out = records[which]
         none = np.array([no_row_code(list(self.schema.columns.values())[j]) for j in at])
         lost = (out[:, at] == none).any(axis=1)
@@ -120,7 +123,7 @@ class WholePersons:
         place: Integers,
         rng: np.random.Generator,
     ) -> None:
-        """Draws the rows after and before those that a record has, in place."""
+        """Draws the rows after and before those of a record."""
         at = place + 1
         while len(going := np.flatnonzero(at + 1 < counts)):  # each person's next row, all persons at once
             known = records[going].copy()
@@ -151,7 +154,10 @@ class WholePersons:
         return out
 
     def _between(self, before: int, after: int) -> Integers:
-        """Returns the code of one column for each code of another, -1 for "no row"."""
+        """Returns codes of one column for those of another.
+
+        There is -1 for "no row".
+        """
         columns = list(self.schema.columns.values())
         one, other = places(columns[before]), places(columns[after])
         out = np.full(columns[before].size, -1, np.int64)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +27,12 @@ from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, metric, partitioner
 from fedsyn.runs import open_tables
 from fedsyn.runs.real_rows import RealRows, RealTable
+from fedsyn.runs.sources import Source, of_persons, source_of
 from fedsyn.table.data.encoded import RowFiles, RowSpool, forget, taken, write_encoded
-from fedsyn.table.data.options import FileOptions, written_as
+from fedsyn.table.data.options import written_as
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.encoding import NOTHING_OWN, Block, OwnRows
-from fedsyn.table.schema.holdings import Holding, changing, no_row_fits, sentences
+from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
+from fedsyn.table.schema.holdings import changing, no_row_fits, sentences
 from fedsyn.table.schema.persons import require_records
 
 log = logging.getLogger("fedsyn")
@@ -297,60 +298,6 @@ def _encoded(data: str, version: tuple[object, ...], persons: bool) -> SplitTabl
     return _encode(DataNode.model_validate_json(data), persons=persons)
 
 
-class _Part(NamedTuple):
-    """One table of a source, in blocks.
-
-    It is the source's only table or a client's. `rows` is None if their number is not known before they
-    are read. `source` gives them as they are written.
-    """
-
-    rows: int | None
-    blocks: Iterable[Block]
-    holding: Holding
-    source: pd.DataFrame | tuple[Path, FileOptions]
-    path: Path = Path()
-
-    def recorded(self, maker: RecordMaker) -> Iterator[Block]:
-        """Yields one block: a record of each person."""
-        from fedsyn.table.data.readers import check_rows
-
-        self.holding.maker, read = maker, 0
-        for block in self.blocks:
-            read += block.read
-        check_rows(self.path, read, self.rows)
-        yield maker.record()
-
-
-class _Source(NamedTuple):
-    """A source as blocks.
-
-    `native` is the client of each row, where the parts are not of one client each.
-    """
-
-    name: str
-    schema: Schema
-    parts: list[_Part]
-    each_a_client: bool = False
-    native: npt.NDArray[np.int64] | None = None
-
-    @property
-    def tables(self) -> dict[str, Holding]:
-        """Holdings of the tables, by name."""
-        if len(self.parts) == 1:
-            return {"": self.parts[0].holding}
-        names = [part.path.name or f"table {number}" for number, part in enumerate(self.parts, 1)]
-        if len(set(names)) < len(names):
-            names = [str(part.path) for part in self.parts]
-        return {name: part.holding for name, part in zip(names, self.parts, strict=True)}
-
-    @property
-    def where(self) -> str:
-        """Name and verb, for a message."""
-        if len(self.parts) > 1:
-            return f"all {len(self.parts)} tables have"
-        return f"{self.parts[0].path if self.parts[0].path.name else 'the table'} has"
-
-
 def _encode(
     data: DataNode, table: Table | None = None, given_schema: Schema | None = None, *, persons: bool = False
 ) -> SplitTable:
@@ -360,13 +307,10 @@ def _encode(
     """
     from fedsyn.table.data.readers import check_rows
 
-    source = _files(data, given_schema) if table is None else None
-    source = source or (
-        _holders(data, table, given_schema) if isinstance(table, Sequence) else _loaded(data, table, given_schema)
-    )
+    source = source_of(data, table, given_schema)
     makers: list[RecordMaker] = []
     if persons:
-        source, makers = _of_persons(source, data)
+        source, makers = of_persons(source, data)
     schema, known = source.schema, [part.rows for part in source.parts if part.rows is not None]
     # Rows are divided once their number is known.
     roles = split_rows(data, sum(known)) if len(known) == len(source.parts) and any(known) else None
@@ -390,11 +334,11 @@ def _encode(
         check_rows(part.path, read[client], part.rows)
     # Rows that are left out have no role.
     everywhere = np.concatenate([*kept, np.zeros(0, dtype=bool)])
-    native, done = source.native if source.native is None else source.native[everywhere], int(everywhere.sum())
+    native, done = _natives(source, makers, everywhere), int(everywhere.sum())
     roles = roles if roles is None else (roles[0][everywhere], roles[1][everywhere])
     _require_rows(source, everywhere, roles)
     # For the person who has the rows, and looks at this terminal.
-    for sentence in sentences(source.tables, slight=False):
+    for sentence in [*sentences(source.tables, slight=False), *changing([maker.changing for maker in makers])]:
         log.warning("%s", sentence)
     # Without known roles all rows were kept, and are divided now that their number is known.
     train, held_out = roles or split_rows(data, done)
@@ -409,35 +353,26 @@ def _encode(
     owned = joined.taken(train), joined.taken(held_out)
     mine = None if native is None else native[train]
     if makers:
-        for sentence in changing([maker.changing for maker in makers]):
-            log.warning("%s", sentence)
         real = _real_rows_of(source, makers, train, held_out)
     else:
         real = _real_rows(source, read, everywhere, train, held_out, whole=data.sample == 1.0)
     return SplitTable(source.name, schema, *divided, mine, real, *owned, holders=holders)
 
 
-def _of_persons(source: _Source, data: DataNode) -> tuple[_Source, list[RecordMaker]]:
-    """Returns a source whose rows are records of persons, and what makes them.
+def _natives(source: Source, makers: Sequence[RecordMaker], fits: Flags) -> npt.NDArray[np.int64] | None:
+    """Returns the source's own client of each encoded row, if it has any.
 
-    Without a split seed the coins are the operating system's. A table with a column of clients counts a person at the
-    client of the row that comes first.
-
-    Raises:
-        SchemaError: the schema does not say who a person is.
+    A person is at the client of the row that comes first.
     """
-    from fedsyn.table.data.records import RecordMaker
-
-    require_records(source.schema)
-    randomness, makers, parts = Randomness(data.split_seed), list[RecordMaker](), list[_Part]()
-    for number, part in enumerate(source.parts):
-        maker = RecordMaker(source.schema, randomness.ordinary("records", number))
-        makers.append(maker)
-        parts.append(part._replace(rows=None, blocks=part.recorded(maker)))
-    return source._replace(schema=source.schema.records, parts=parts), makers
+    if source.native is None or not makers:
+        return None if source.native is None else source.native[fits]
+    (maker,) = makers  # a table with a column of clients is one table
+    there, own = np.flatnonzero(maker.person >= 0)[::-1], np.zeros(maker.records, np.int64)
+    own[maker.person[there]] = source.native[there]
+    return own
 
 
-def _real_rows_of(source: _Source, makers: Sequence[RecordMaker], train: Flags, held_out: Flags) -> RealRows:
+def _real_rows_of(source: Source, makers: Sequence[RecordMaker], train: Flags, held_out: Flags) -> RealRows:
     """Returns the rows of persons as they are written.
 
     Args:
@@ -456,7 +391,7 @@ def _real_rows_of(source: _Source, makers: Sequence[RecordMaker], train: Flags, 
 
 
 def _real_rows(
-    source: _Source, read: Sequence[int], fits: Flags, train: Flags, held_out: Flags, whole: bool
+    source: Source, read: Sequence[int], fits: Flags, train: Flags, held_out: Flags, whole: bool
 ) -> RealRows:
     """Returns the rows as they are written.
 
@@ -474,7 +409,7 @@ def _real_rows(
     return RealRows(tables, *roles)
 
 
-def _require_rows(source: _Source, fits: Flags, roles: tuple[Flags, Flags] | None) -> None:
+def _require_rows(source: Source, fits: Flags, roles: tuple[Flags, Flags] | None) -> None:
     """Refuses a table without a row to learn from.
 
     Whoever runs a simulation named it, and can mend it.
@@ -495,80 +430,6 @@ def _require_rows(source: _Source, fits: Flags, roles: tuple[Flags, Flags] | Non
         raise DataError(f"{source.where} no rows to learn from: those that fit the schema are held out, or not drawn")
 
 
-def _files(data: DataNode, given_schema: Schema | None) -> _Source | None:
-    """Returns a source that is a file, or one of each client.
-
-    Returns None for every other source.
-    """
-    from fedsyn.table.data.alike import column_names, require_schema_columns
-    from fedsyn.table.data.readers import encoded_blocks, options_for, require_table, row_count
-    from fedsyn.table.data.sources import is_path
-
-    sources = data.holders or [data.source]
-    if not all(map(is_path, sources)):
-        if data.holders:
-            raise ConfigError("data.source: a list names files, one of each client")
-        return None
-    schema = _approved(data, given_schema, data.source)
-    if data.persons is not None:
-        return _joined(data, sources, schema)
-    files = [(path, options_for(path, data.options)) for path in map(require_table, sources)]
-    if len(files) > 1:  # all that all of them lack, in one message
-        require_schema_columns(
-            {str(path): column_names(path, how, list(schema.columns)) for path, how in files}, schema
-        )
-    parts = []
-    for path, options in files:
-        holding = Holding(schema)
-        blocks = encoded_blocks(path, schema, options, holding=holding)
-        parts.append(_Part(row_count(path, options), blocks, holding, (path, options), path))
-    return _Source(Path(data.source).name.split(".")[0], schema, parts, bool(data.holders))
-
-
-def _joined(data: DataNode, rows: Sequence[str], schema: Schema) -> _Source:
-    """Returns a source whose persons are in files of their own."""
-    from fedsyn.table.data.joined import joined_files
-
-    options = FileOptions.of(data.options)
-    pairs = zip(data.persons or (), rows, strict=True)
-    parts = [_in_memory(joined_files(*pair, schema, options), schema) for pair in pairs]
-    return _Source(Path(rows[0]).name.split(".")[0], schema, parts, bool(data.holders))
-
-
-def _loaded(data: DataNode, table: pd.DataFrame | None, given_schema: Schema | None) -> _Source:
-    """Returns a source that is in memory, or is loaded whole."""
-    from fedsyn.table.data import load_dataset
-
-    source, schema = data.source if table is None else table, given_schema or data.schema_file
-    dataset = load_dataset(source, schema=schema, bins=data.bins, label=data.label, options=data.options)
-    dataset.schema.require_approved()
-    part = _in_memory(dataset.frame, dataset.schema)
-    return _Source(dataset.name, dataset.schema, [part], native=dataset.native_partition)
-
-
-def _in_memory(frame: pd.DataFrame, schema: Schema) -> _Part:
-    """Returns a table in memory as one block.
-
-    It is encoded when it is asked for.
-    """
-    holding = Holding(schema)
-    return _Part(len(frame), map(holding.encoded, [frame]), holding, frame)
-
-
-def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given_schema: Schema | None) -> _Source:
-    """Returns a source with one table of each client.
-
-    Each is encoded by itself: what one holder's column holds changes no other's codes.
-    """
-    from fedsyn.table.data.alike import require_schema_columns
-
-    schema = _approved(data, given_schema, "a list of DataFrames")
-    frames = {f"table {number} of {len(tables)}": frame for number, frame in enumerate(tables, 1)}
-    require_schema_columns({where: list(frame.columns) for where, frame in frames.items()}, schema, files=False)
-    parts = [_in_memory(frame, schema) for frame in tables]
-    return _Source(data.source, schema, parts, each_a_client=True)
-
-
 def with_layout(config: RunConfig, schema: Schema) -> RunConfig:
     """Returns the configuration with the detected format of its files.
 
@@ -581,16 +442,6 @@ def with_layout(config: RunConfig, schema: Schema) -> RunConfig:
     if len(detected) != 1:
         return config
     return config.model_copy(update={"data": config.data.model_copy(update={"options": detected.pop().said()})})
-
-
-def _approved(data: DataNode, given_schema: Schema | None, what: str) -> Schema:
-    """Returns the approved schema for a source without its own."""
-    from fedsyn.table.data.sources import needed
-
-    named = Schema.load(data.schema_file) if given_schema is None and data.schema_file is not None else given_schema
-    schema = needed(named, what).adjusted(data.bins, data.label)
-    schema.require_approved()
-    return schema
 
 
 def randomness_of(config: RunConfig) -> Randomness:

@@ -63,7 +63,9 @@ def write_synthetic(
     independent: bool = False,
     layout: FileOptions | None = None,
 ) -> npt.NDArray[np.integer] | None:
-    """Writes `rows` rows of the model, or all rows of as many persons.
+    """Writes `rows` rows of the model.
+
+    Of records it writes all rows of as many persons.
 
     Returns their codes, read-only, if they are kept: all, or the `most` first. Returns None if not.
     With `independent` each row is drawn by itself, and expectations are not rounded (`Model.sample`).

@@ -35,9 +35,10 @@ def joined_files(persons: str | Path, rows: str | Path, schema: Schema, options:
 
 
 def joined(persons: pd.DataFrame, rows: pd.DataFrame, schema: Schema, names: tuple[str, str]) -> pd.DataFrame:
-    """Returns two tables as one, with a row of each person without rows.
+    """Returns two tables as one.
 
-    Rows of a person that the other table does not name come, too; what is said of such a person is missing.
+    A person without rows has one there. Rows of a person that the other table does not name come, too: what is said of
+    such a person is missing.
 
     Args:
         persons: one row each.
@@ -92,7 +93,7 @@ def _persons(schema: Schema) -> Persons:
 
 
 def _columns(schema: Schema) -> tuple[list[str], list[str]]:
-    """Returns the columns of the table of persons and of that of rows."""
+    """Returns the columns of persons, and those of rows."""
     persons = _persons(schema)
     own = [persons.id, *persons.constant]
     order = [persons.order] if isinstance(persons.order, str) else []

@@ -73,7 +73,9 @@ def pairs_of(person: Codes, order: Floats | None, in_order: bool, persons: int, 
 
 
 class RecordMaker:
-    """Takes the encoded rows of one table, block by block, and makes its records.
+    """Makes the records of one table.
+
+    It takes the encoded rows block by block.
 
     Args:
         schema: of the rows; it says who is a person.
@@ -103,7 +105,10 @@ class RecordMaker:
         return [self.persons.id, *([order] if isinstance(order, str) and order not in self.schema.columns else [])]
 
     def there(self, frame: pd.DataFrame) -> Flags | None:
-        """Returns which rows of a table are rows, and not persons without one; None: all."""
+        """Returns (rows,) whether each is a row of a person.
+
+        It is not where a person has none. None: all are.
+        """
         if self.persons.least_rows:
             return None
         empty = np.logical_and.reduce([self._missing(frame[name]) for name in row_columns(self.schema)])
@@ -120,7 +125,7 @@ class RecordMaker:
         kept = np.ones(len(frame), bool) if block.kept is None else block.kept
         whose = self._of(frame[self.persons.id])
         if (there := self.there(frame)) is not None:
-            block = self._with_empty(frame, block, kept, ~there)
+            block = self._with_empty(frame, block, ~there)
             kept = np.ones(len(frame), bool) if block.kept is None else block.kept
         self._kept.append(kept)
         self._codes.append(block.codes)
@@ -202,13 +207,14 @@ class RecordMaker:
             whose[nobody] = pd.util.hash_array(np.array(alone, dtype=object), categorize=False)
         return whose
 
-    def _with_empty(self, frame: pd.DataFrame, block: Block, kept: Flags, empty: Flags) -> Block:
+    def _with_empty(self, frame: pd.DataFrame, block: Block, empty: Flags) -> Block:
         """Returns a block with the rows of persons who have none.
 
         Such a row has nothing in any column that differs between rows. So what these columns cannot place does not
         leave it out; what the person's own columns cannot place does.
         """
         self._empty.append(empty)
+        kept = np.ones(len(frame), bool) if block.kept is None else block.kept
         new = np.flatnonzero(empty & ~kept)
         if not len(new):
             return block

@@ -6,6 +6,7 @@ Those are set aside: identifiers, free text, whatever else is left out. Nothing 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -186,3 +187,8 @@ class IdentifierColumn(AsideColumn):
 
 Aside = Annotated[DropColumn | TextColumn | IdentifierColumn, Field(discriminator="kind")]
 ASIDE: dict[str, type[AsideColumn]] = {"drop": DropColumn, "text": TextColumn, "identifier": IdentifierColumn}
+
+
+def kind_of(column: Any) -> Any:
+    """Returns the kind of a column, given as data or model."""
+    return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)

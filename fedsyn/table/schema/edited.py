@@ -1,16 +1,13 @@
-"""What a person changes in a schema's columns."""
+"""Changes of a schema's columns by a person."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.table.schema.binned import BinnedColumn
-
-if TYPE_CHECKING:
-    from fedsyn.table.schema.model import Schema
 
 #: Setting -> what of `drafted` it answers.
 _ANSWERS = {
@@ -25,13 +22,13 @@ _ANSWERS = {
 }
 
 
-def edited_data(schema: Schema, columns: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Returns the plain data of a schema with other settings of columns.
+def edited_data(schema: Any, columns: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Returns the plain data of a `Schema` with other settings.
 
     Raises:
         SchemaError: no such column.
     """
-    data = schema.to_dict()
+    data: dict[str, Any] = schema.to_dict()
     for name, settings in columns.items():
         if name not in data["columns"]:
             raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")

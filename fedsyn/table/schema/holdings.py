@@ -73,14 +73,17 @@ def holdings_of(schema: Any, frames: Mapping[str, pd.DataFrame]) -> dict[str, Ho
 
 
 class TakesRows(Protocol):
-    """What takes rows as they are read and as they are encoded."""
+    """A taker of rows as read and as encoded."""
 
     @property
     def beside(self) -> list[str]:
         """Columns that it needs beside those of the model."""
 
     def there(self, frame: pd.DataFrame) -> Flags | None:
-        """Returns which rows of a table are rows, and not persons without one; None: all."""
+        """Returns (rows,) whether each is a row of a person.
+
+        It is not where a person has none. None: all are.
+        """
 
     def add(self, frame: pd.DataFrame, block: Block) -> None:
         """Takes some rows more."""

@@ -22,7 +22,7 @@ from fedsyn.notebook import Shown, View
 from fedsyn.output import first_of, plain
 from fedsyn.table.schema.approval import How, approved_columns, findings, not_approved, not_stated, standing
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase
+from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase, kind_of
 from fedsyn.table.schema.columns import CategoricalColumn, Column, column_dict
 from fedsyn.table.schema.compiled import CompiledRules
 from fedsyn.table.schema.computed import computed_columns
@@ -102,7 +102,7 @@ class Schema(BaseModel, Shown):
         rules = parse_rules(data.get("constraints", ()))
         computed = set(computed_columns(rules))
         columns, wanted = all_set_apart(data["columns"], computed)
-        apart = {name for name, column in columns.items() if _kind_of(column) in ASIDE}
+        apart = {name for name, column in columns.items() if kind_of(column) in ASIDE}
         modelled = {name: column for name, column in columns.items() if name not in apart | computed}
         if columns and not modelled:
             raise ValueError(
@@ -418,7 +418,7 @@ class Schema(BaseModel, Shown):
 
     @property
     def rows(self) -> Schema:
-        """Schema of the rows as they stand in files: itself, but for records."""
+        """Schema of the rows as files have them."""
         return self if self._rows is None else self._rows
 
     def shaped(
@@ -600,8 +600,3 @@ class Schema(BaseModel, Shown):
 #: Keys of a schema in YAML.
 _OWN = ("aside", "table", "derived", "open")
 _KEYS = [name for name in Schema.model_fields if name not in _OWN]
-
-
-def _kind_of(column: Any) -> Any:
-    """Returns the kind of a column, given as data or model."""
-    return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)

@@ -1,4 +1,4 @@
-"""Rows of a table that belong together, because they are of one person."""
+"""Rows of a table that are of one person."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Settle = Callable[[DrawnRows, np.random.Generator], Any]
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Whose rows a table has, one person after the other.
+    """The persons of a table's rows, one after the other.
 
     Attributes:
         counts: (persons,) rows of each, at least one.
@@ -46,7 +46,7 @@ class People:
         return np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
 
     def blanked(self, series: pd.Series) -> pd.Series:
-        """Returns a column's values, none in the rows of persons without a row."""
+        """Returns values, none in the rows of persons without one."""
         if self.empty is None:
             return series
         whole = isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu"
@@ -84,9 +84,9 @@ class People:
         return tuple(numbers)
 
     def put_in_order(self, rows: DrawnRows) -> None:
-        """Exchanges rows of persons whose numbers had to leave their order, in place.
+        """Puts rows of persons in order, in place.
 
-        A constraint may leave a row no number but an earlier one.
+        Some numbers had to leave it: a constraint may leave a row no number but an earlier one.
         """
         if self.order not in rows.drawn:
             return

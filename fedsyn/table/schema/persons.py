@@ -1,4 +1,4 @@
-"""Persons of a table: whose rows stand together, and the record of each.
+"""Persons of a table, and the record of each.
 
 A person may have many rows: visits, payments, sessions. Where a person is what a run protects, mechanisms never see the
 rows. They see one **record** of each person:
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,9 +28,6 @@ from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import IdentifierColumn
 from fedsyn.table.schema.columns import CategoricalColumn, Column
 from fedsyn.table.schema.ordered import IntegerColumn
-
-if TYPE_CHECKING:
-    from fedsyn.table.schema.model import Schema
 
 #: Word in the place of a value, where a person has no such row.
 NO_ROW = "(no row)"
@@ -46,7 +43,7 @@ _IN_AN_OCTAVE = 2
 
 
 class Persons(BaseModel):
-    """Who a row is about, publicly known.
+    """The persons of a table, publicly known.
 
     Attributes:
         id: the identifier that says whose a row is.
@@ -79,19 +76,19 @@ def next_name(name: str) -> str:
     return f"{_NEXT}{name}"
 
 
-def row_columns(schema: Schema) -> tuple[str, ...]:
+def row_columns(schema: Any) -> tuple[str, ...]:
     """Returns the modelled columns that may differ between a person's rows."""
     assert schema.persons is not None
     return tuple(name for name in schema.columns if name not in schema.persons.constant)
 
 
-def person_attributes(schema: Schema) -> tuple[str, ...]:
-    """Returns the modelled columns that are the same in all rows of a person."""
+def person_attributes(schema: Any) -> tuple[str, ...]:
+    """Returns the modelled columns that a person's rows share."""
     assert schema.persons is not None
     return tuple(name for name in schema.columns if name in schema.persons.constant)
 
 
-def require_persons(schema: Schema) -> None:
+def require_persons(schema: Any) -> None:
     """Refuses persons that a schema cannot have. Raises ValueError."""
     persons = schema.persons
     if persons is None:
@@ -118,7 +115,7 @@ def require_persons(schema: Schema) -> None:
         raise ValueError("persons.constant: no column is left that differs between the rows of a person")
 
 
-def require_records(schema: Schema) -> None:
+def require_records(schema: Any) -> None:
     """Refuses a schema that does not say who a person is.
 
     Raises:
@@ -139,7 +136,7 @@ def require_records(schema: Schema) -> None:
 # The schema of records -----------------------------------------------------------------------------------------------
 
 
-def record_columns(schema: Schema) -> dict[str, Column]:
+def record_columns(schema: Any) -> dict[str, Column]:
     """Returns the columns of a record, by name, in their order."""
     persons, columns = schema.persons, schema.columns
     assert persons is not None
@@ -156,7 +153,7 @@ def count_column(persons: Persons) -> IntegerColumn:
 
 
 def before_column(persons: Persons) -> IntegerColumn:
-    """Returns the column of the number of rows before the one that is shown.
+    """Returns the column of the number of rows before.
 
     The last row is shown as a next one alone, unless it is the only one.
     """
@@ -193,7 +190,10 @@ def _or_none(column: Column) -> Column:
 
 
 def no_row_code(column: Column) -> int:
-    """Returns the code of "there is no row", or of a column that has none -1."""
+    """Returns the code of "there is no row".
+
+    Of a column that has none it is -1.
+    """
     if isinstance(column, CategoricalColumn):
         return column.categories.index(NO_ROW) if NO_ROW in column.categories else -1
     if NO_ROW not in column.missing_codes:
@@ -202,7 +202,7 @@ def no_row_code(column: Column) -> int:
 
 
 def places(column: Column) -> Integers:
-    """Returns the code that each code of a row's column has in a record's, (codes,).
+    """Returns a record's code for each of a row's, (codes,).
 
     Args:
         column: of a record.
@@ -211,7 +211,7 @@ def places(column: Column) -> Integers:
     return np.array([code for code in range(size) if code != none], np.int64)
 
 
-def record_domain(rows: Schema, columns: Mapping[str, Column]) -> Domain:
+def record_domain(rows: Any, columns: Mapping[str, Column]) -> Domain:
     """Returns the attributes of a table of records.
 
     Args:
@@ -250,8 +250,8 @@ def record_domain(rows: Schema, columns: Mapping[str, Column]) -> Domain:
     return Domain(tuple(columns), sizes, ordered, tuple(zeros), coarser=coarser, wanted=wanted(rows))
 
 
-def wanted(rows: Schema) -> tuple[tuple[Clique, float], ...]:
-    """Returns the cliques of a record that make tables of persons and of rows, with weights.
+def wanted(rows: Any) -> tuple[tuple[Clique, float], ...]:
+    """Returns the cliques that make persons and rows, with weights.
 
     Pairs of what is the same in all rows are counted in persons. What concerns rows is counted in rows: a record stands
     for as many as its number says, so the number is in the clique. A row goes by its person and by the row before it;
@@ -296,15 +296,15 @@ def _none_where(name: str, columns: Mapping[str, Column], counts: Sequence[int])
 
 
 def _never_beyond(count: IntegerColumn, before: IntegerColumn) -> Zeros:
-    """Returns the zeros of more rows before a row than its person has."""
+    """Returns the zeros of more rows before one than there are."""
     most = np.maximum(count.edges[1:] - 3, 0.0)  # a bin's largest number, less the row itself and the next one
     return Zeros((COUNT, BEFORE), before.edges[None, :-1] > most[:, None])
 
 
 def _never_back(here: Column, after: Column, name: str) -> Zeros:
-    """Returns the zeros of rows in order: no row lies in an earlier bin than the one before.
+    """Returns the zeros of rows in order.
 
-    Rows without a number stand last.
+    No row lies in an earlier bin than the one before. Rows without a number stand last.
     """
     assert isinstance(here, BinnedColumn)
     assert isinstance(after, BinnedColumn)
