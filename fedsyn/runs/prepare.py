@@ -28,6 +28,7 @@ from fedsyn.registry import contract_class, metric, partitioner
 from fedsyn.runs import open_tables
 from fedsyn.runs.real_rows import RealRows, RealTable
 from fedsyn.runs.sources import Source, of_persons, source_of
+from fedsyn.runs.unit import require_unit
 from fedsyn.table.data.encoded import RowFiles, RowSpool, forget, taken, write_encoded
 from fedsyn.table.data.options import written_as
 from fedsyn.table.schema import Schema
@@ -66,6 +67,8 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
     open_tables.forget_found(folder)
     if config.runtime.engine == "deployment":
         return _prepare_deployment(config, folder)
+    if schema is not None or config.data.schema_file is not None:
+        require_unit(config, schema or Schema.load(str(config.data.schema_file)))
     tables = split_tables(config, table, schema)
     _check_evaluation(config, tables.schema, len(tables.test))
     open_tables.check_before(config, tables.schema, tables.parts)
@@ -467,6 +470,7 @@ def public_schema(config: RunConfig) -> Schema:
         schema = entry.schema_ if data.options.get("grouped", True) else entry.ungrouped()
     else:
         raise SchemaError("the run's schema is not at hand")
+    require_unit(config, schema)
     schema = schema.adjusted(data.bins, data.label)
     if config.privacy.unit != "person":
         return schema

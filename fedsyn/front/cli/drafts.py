@@ -47,7 +47,8 @@ def show_draft(
     table.add_column("why", overflow="fold")
     for name, guess in draft.guesses.items():
         apart = isinstance(guess.column, AsideColumn)
-        kind = f"{guess.column.kind}, out" if apart and guess.column.kind != "drop" else guess.column.kind
+        out = ", new" if name in draft.schema.order else ", out" if guess.column.kind != "drop" else ""
+        kind = f"{guess.column.kind}{out if apart else ''}"
         row = (name, kind, f"{guess.values:,}", _share(guess.missing), _why(guess))
         table.add_row(*map(Text, row), style="dim" if apart else None)
     console.print(table)
@@ -61,11 +62,11 @@ def sentences(draft: Draft, rows: int) -> list[str]:
     The only values of a column that they quote are those that many rows hold.
     """
     guesses, holding = draft.guesses, draft.holding
-    apart = [name for name, guess in guesses.items() if isinstance(guess.column, AsideColumn)]
+    apart = [name for name in guesses if name not in draft.schema.order]
     folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
     read = f"{counted(rows, 'row')} {'was' if rows == 1 else 'were'} read."
-    lines = [f"{read}{carried(draft, rows)}"] if rows else []
+    lines = [f"{read}{carried(draft, rows) if draft.persons is None else ''}"] if rows else []
     if apart:
         name = apart[0] if len(apart) == 1 else "NAME"
         keeps = "keeps it" if len(apart) == 1 else "keeps one of them"

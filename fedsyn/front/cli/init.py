@@ -5,6 +5,7 @@ It writes a configuration and a drafted schema for one's own table.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,6 +59,8 @@ def init(
     Both are written to this folder. Then the next steps are printed.
     """
     from fedsyn.front.cli.drafts import show_draft
+    from fedsyn.front.cli.reviewing import ask_about_persons
+    from fedsyn.table.schema import Schema
 
     config, described = Path("run.yaml"), Path("schema.yaml")
     if all(Path(file).exists() for file in files):  # what is missing is said first
@@ -65,11 +68,14 @@ def init(
             may_write(path, force)
     options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
     cells, draft = drafted(files, options, bins, label, keep or (), common)
-    text = config_text(files, cells.options.said())
-    for path, content in ((described, draft.schema.dumps()), (config, text)):
-        with writing(path):
-            path.write_text(content, encoding="utf-8")
+    with writing(described):
+        described.write_text(draft.schema.dumps(), encoding="utf-8")
     show_draft(out_console, draft, cells.said, len(cells.frame), files[0] if len(files) == 1 else "")
+    if sys.stdin.isatty():  # else what is proposed stands, for a review to answer
+        ask_about_persons(described, cells.frame)
+    of_persons = Schema.load(described).persons is not None
+    with writing(config):
+        config.write_text(config_text(files, cells.options.said(), of_persons), encoding="utf-8")
     data = data_as_typed(files, options | found(cells))
     sentence = wrapped(
         "run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
@@ -78,15 +84,15 @@ def init(
     say(f"{sentence}\n  fedsyn schema review schema.yaml {data}\n  fedsyn run run.yaml")
 
 
-def config_text(files: Sequence[str], options: dict[str, Any]) -> str:
+def config_text(files: Sequence[str], options: dict[str, Any], of_persons: bool = False) -> str:
     """Returns a configuration's text with the keys that are needed.
 
-    A comment says where all other keys are listed.
+    A comment says where all other keys are listed. With `of_persons` it protects persons.
     """
     from fedsyn import yamlio
 
     data: dict[str, Any] = {"source": files[0] if len(files) == 1 else list(files), "schema": "schema.yaml"}
-    parts = [_HEAD + yamlio.dumps({"data": data | ({"options": options} if options else {})}), _BUDGET]
+    parts = [_HEAD + yamlio.dumps({"data": data | ({"options": options} if options else {})}), _BUDGET_OF_PERSONS if of_persons else _BUDGET]
     parts += [_ALONE] if len(files) == 1 else []
     parts += [_PARQUET] if all(file.lower().endswith(".parquet") for file in files) else []
     return "\n".join(parts)
@@ -101,6 +107,14 @@ _BUDGET = f"""\
 epsilon: 1.0
 # Well below 1 / the number of rows; choose it by public knowledge of how many there are, not by counting.
 delta: {_DELTA}
+"""
+_BUDGET_OF_PERSONS = f"""\
+# The promise: (epsilon, delta)-differential privacy of each person with all rows. 1 is strong, 10 is weak.
+# schema.yaml says under `persons` whose a row is. Without it write unit: row, for a promise of each row alone.
+epsilon: 1.0
+# Well below 1 / the number of people; choose it by public knowledge of how many there are, not by counting.
+delta: {_DELTA}
+privacy: {{unit: person}}
 """
 _ALONE = """\
 # One file is one holder, who adds the noise; 10, say, would be a simulation of ten.

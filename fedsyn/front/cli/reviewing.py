@@ -19,8 +19,9 @@ from fedsyn.errors import InputError
 from fedsyn.front.cli.console import wrapped, writing
 from fedsyn.output import plain, say
 from fedsyn.table.schema import CategoricalColumn, Schema
-from fedsyn.table.schema.approval import Finding, How, left, not_stated, people
+from fedsyn.table.schema.approval import PERSONS, Finding, How, left, not_stated, people
 from fedsyn.table.schema.column_base import IdentifierColumn
+from fedsyn.table.schema.persons import persons_in_words
 from fedsyn.table.schema.review import (
     answered,
     approve,
@@ -29,6 +30,7 @@ from fedsyn.table.schema.review import (
     stated,
     typed,
     with_column,
+    with_persons,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def review_in_terminal(
         rows: of the table, if it is at hand.
     """
     schema = Schema.load(file)
-    names = list(schema.unapproved)
+    names = [name for name in schema.unapproved if name in schema.columns]
     for number, name in enumerate(names, 1):
         while True:
             schema = Schema.load(file)
@@ -78,7 +80,7 @@ def review_in_terminal(
             if answer == "n" or _answered(file, name, answer, findings, few):
                 break
     _ask_about_constraints(file)
-    _ask_about_persons(file, rows)
+    ask_about_persons(file, rows)
     waiting = left(Schema.load(file), findings, few)
     rest = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
     say(wrapped(f"{file}: {rest}"))
@@ -135,24 +137,35 @@ def _ask_about_constraints(file: Path) -> None:
                 file.write_text(new, encoding="utf-8")
 
 
-def _ask_about_persons(file: Path, rows: pd.DataFrame | None) -> None:
-    """Asks whether identifiers that repeat are persons.
+def ask_about_persons(file: Path, rows: pd.DataFrame | None) -> None:
+    """Asks whether identifiers that repeat are persons, and approves what the draft says of them.
 
-    Until somebody says that it does not, the run says that its promise is for one row, not for one person.
+    Until somebody says that it does not, a run for single rows says that its promise is not for one person.
     """
     for name, column in Schema.load(file).aside.items():
-        if not isinstance(column, IdentifierColumn) or "person" not in column.drafted:
+        if not isinstance(column, IdentifierColumn) or not {"person", PERSONS} & {*column.drafted}:
             continue
-        schema = Schema.load(file)
-        for sentence in people(schema, rows, [name]):
-            say("\n" + wrapped(plain(sentence)))
-        keys = "[y]es, it says which person a row is of   [n]o, its values are something else   [l]ater"
-        answer = typer.prompt(f"{keys}\n", default="l", show_default=False).strip().lower()[:1]
-        if answer in ("y", "n"):
-            data = schema.to_dict()["columns"][name] | {"person": answer == "y"}
-            data["drafted"] = [mark for mark in data["drafted"] if mark != "person"]
+        while True:
+            schema = Schema.load(file)
+            for sentence in people(schema, rows, [name]):
+                say("\n" + wrapped(plain(sentence)))
+            keys = "[y]es, it says which person a row is of   [n]o, its values are something else   [l]ater"
+            persons = schema.persons
+            if persons is not None and persons.id == name:
+                say(wrapped(f"persons: {plain(persons_in_words(persons))}."))
+                keys += f"\nor yes, and the most rows that a person may have instead, such as: {persons.most_rows}"
+            answer = typer.prompt(f"{keys}\n", default="l", show_default=False).strip().lower()
+            most = int(answer) if answer.isdecimal() and persons is not None and persons.id == name else None
+            if most is None and answer[:1] not in ("y", "n"):
+                break
+            try:
+                text = with_persons(file.read_text(encoding="utf-8"), name, answer[:1] != "n", most, str(file))
+            except InputError as error:
+                say(f"error: {error}")
+                continue
             with writing(file):
-                file.write_text(answered(file.read_text(encoding="utf-8"), name, data, str(file)), encoding="utf-8")
+                file.write_text(text, encoding="utf-8")
+            break
 
 
 def say_not_stated(file: Path, text: str) -> None:

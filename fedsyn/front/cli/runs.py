@@ -188,7 +188,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.runs.report import holders_of, load_evaluations, run_alarms
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import person_columns
-    from fedsyn.table.schema.vocabulary import ONE_ROW_EACH
+    from fedsyn.table.schema.vocabulary import PROTECT_PERSONS
 
     ledger = read_facts(folder / "ledger.json")
     say_line("synthetic table", str(synthetic_file(folder)))
@@ -196,7 +196,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
         epsilon, _ = promised(ledger)
         say_line("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, {protects(ledger)}")
         for name in person_columns(Schema.load(folder / "schema.yaml")) if ledger.get("persons") else ():
-            say_line("persons", f"'{name}' says which person a row is of; {ONE_ROW_EACH}", "yellow")
+            say_line("persons", f"'{name}' says which person a row is of; {PROTECT_PERSONS}", "yellow")
     else:
         reasons = "; ".join(ledger["not_private_because"])
         say_line("privacy", f"do not release this table ({reasons})", "yellow")

@@ -231,20 +231,23 @@ def check_command(
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import left, people
     from fedsyn.table.schema.holdings import cannot_place, sentences
+    from fedsyn.table.schema.persons import persons_in_words
 
     schema = Schema.load(file)
     options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
     seen = _read(schema, data, few, options)
     heard = people(schema) if seen is None else sentences(seen.holdings)
     broken = _broken(schema, seen.rows) if seen is not None and schema.constraints else []
-    for sentence in [*heard, *broken]:
+    known = [] if schema.persons is None else [f"persons: {persons_in_words(schema.persons)}"]
+    for sentence in [*known, *heard, *_of_persons(schema, seen), *broken]:
         say(sentence)
     waiting = left(schema, None if seen is None else seen.findings, few)
     for name, words in waiting.items():
         say(f"{name}: read from the data: {'; '.join(words)}")
     if waiting:
         command = f"fedsyn schema review {shlex.quote(str(file))} {data_as_typed(data or ['FILE'], options)}"
-        need = f"{counted(len(schema.columns), 'column')} need{'s' * (len(schema.columns) == 1)} approval"
+        columns = len(schema.columns) + any(name in schema.aside for name in waiting)
+        need = f"{counted(columns, 'column')} need{'s' * (columns == 1)} approval"
         say(f"{len(waiting)} of {need}: {command}")
     if seen is not None and any(map(cannot_place, seen.holdings.values())):
         say(f"{file}: it does not fit: the rows have values that it cannot place")
@@ -396,6 +399,16 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
         rows = pd.concat(known.values(), ignore_index=True)
         holdings = holdings_of(schema, known if len(known) > 1 else {"": rows})
         return Seen(rows, findings(schema, rows, few), holdings)
+
+
+def _of_persons(schema: Schema, seen: Seen | None) -> list[str]:
+    """Returns sentences on columns that differ between the rows of a person, against the schema."""
+    from fedsyn.table.schema.drafted_persons import differing
+    from fedsyn.table.schema.holdings import changing
+
+    if seen is None or schema.persons is None or schema.persons.id not in seen.rows.columns:
+        return []
+    return changing([differing(schema, seen.rows)])
 
 
 def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:

@@ -21,7 +21,15 @@ from fedsyn.table.schema.frames import require_text_names
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import written
-from fedsyn.table.schema.vocabulary import FEW_ROWS, FOR_ONE_ROW, ONE_ROW_EACH, is_shared, several_rows
+from fedsyn.table.schema.vocabulary import (
+    EITHER_UNIT,
+    FEW_ROWS,
+    FOR_ONE_ROW,
+    PROTECT_PERSONS,
+    is_shared,
+    rows_each,
+    several_rows,
+)
 
 #: What stands above a draft.
 DRAFT_NOTE = """\
@@ -134,12 +142,31 @@ def _others(absent: int, unplaced: int) -> str:
     return f"{missing}; {counted(unplaced, 'row')} with something else" if unplaced else missing
 
 
+#: Mark of the identifier of `persons` while what they say was read from data.
+PERSONS = "persons"
+
+
+def unapproved_in(schema: Any) -> dict[str, tuple[str, ...]]:
+    """Returns what was read from data and nobody approved, by column."""
+    whose = {} if schema.persons is None else {schema.persons.id: schema.aside[schema.persons.id]}
+    marks = {name: column.drafted for name, column in schema.columns.items()}
+    marks |= {name: (PERSONS,) for name, column in whose.items() if PERSONS in column.drafted}
+    columns = schema.columns | whose
+    return {
+        name: drafted
+        for name, drafted in marks.items()
+        if drafted
+        and not ((schema.approved or columns[name].approved) and ("rare" not in drafted or columns[name].public))
+    }
+
+
 def person_columns(schema: Any) -> tuple[str, ...]:
     """Returns names of the columns that are of persons.
 
     A fact of the schema alone: what is public may rest on it.
     """
-    return tuple(name for name, column in schema.aside.items() if getattr(column, "person", False))
+    whose = None if schema.persons is None else schema.persons.id
+    return tuple(name for name, column in schema.aside.items() if getattr(column, "person", False) or name == whose)
 
 
 def people(schema: Any, frame: pd.DataFrame | None = None, names: Collection[str] | None = None) -> list[str]:
@@ -180,7 +207,8 @@ def identifiers(schema: Any) -> list[str]:
     return [
         name
         for name, column in schema.aside.items()
-        if isinstance(column, IdentifierColumn) and (column.person or (column.person is None and not is_shared(name)))
+        if isinstance(column, IdentifierColumn)
+        and (name in person_columns(schema) or (column.person is None and not is_shared(name)))
     ]
 
 
@@ -188,18 +216,39 @@ def people_counted(schema: Any, repeats: Mapping[str, Repeats], names: Collectio
     """Returns the sentences of `people` on columns whose rows are counted already.
 
     Without counts they are on columns that the schema calls persons. With them all identifiers of which a value repeats
-    are named, whatever they are called: for the eyes of the person who has the rows.
+    are named, whatever they are called: for the eyes of the person who has the rows. What `schema.persons` says is said
+    by `beyond`.
     """
     sentences, persons = [], person_columns(schema)
     for name in identifiers(schema):
         if names is not None and name not in names:
             continue
-        if name not in repeats:
-            sentences += [f"'{name}' says which person a row is of: {FOR_ONE_ROW}; {ONE_ROW_EACH}"] * (name in persons)
+        known = name in persons and "person" not in schema.aside[name].drafted
+        if schema.persons is not None and name == schema.persons.id:
+            each = f"'{name}' says which person a row is of"
+            if name in repeats:
+                each = f"'{name}': {rows_each(name, *repeats[name], persons=known)}"
+            sentences.append(f"{each}; {EITHER_UNIT}")
+        elif name not in repeats:
+            sentences += [f"'{name}' says which person a row is of: {FOR_ONE_ROW}; {PROTECT_PERSONS}"] * (name in persons)
         elif name in persons or repeats[name].values < repeats[name].rows:
-            known = name in persons and "person" not in schema.aside[name].drafted
             sentences.append(f"'{name}': {several_rows(name, *repeats[name], persons=known)}")
     return sentences
+
+
+def beyond(schema: Any, repeats: Mapping[str, Repeats]) -> list[str]:
+    """Returns a sentence on persons with more rows than the schema allows.
+
+    It is for the eyes of the person who has the rows.
+    """
+    persons = schema.persons
+    if persons is None or persons.id not in repeats or repeats[persons.id].most <= persons.most_rows:
+        return []
+    most = repeats[persons.id].most
+    return [
+        f"'{persons.id}': somebody has {counted(most, 'row')}, more than persons.most_rows: {persons.most_rows:,} in the "
+        f"schema, and counts as a person with {persons.most_rows:,}"
+    ]
 
 
 def left(schema: Any, results: Mapping[str, Finding] | None = None, few: int = FEW_ROWS) -> dict[str, list[str]]:
@@ -213,9 +262,9 @@ def left(schema: Any, results: Mapping[str, Finding] | None = None, few: int = F
         few: as `findings`.
     """
     result = {}
-    for name in schema.unapproved:
-        column = schema.columns[name]
-        words = [_WORDS[mark] for mark in column.drafted if mark in _WORDS]
+    for name, drafted in schema.unapproved.items():
+        column = schema.every_column[name]
+        words = [_WORDS[mark] for mark in drafted if mark in _WORDS]
         rare = (
             len(results[name].rare)
             if results is not None and name in results
@@ -279,6 +328,7 @@ _WORDS = {
     "notation": "how its values are written",
     "unlisted": "that rows hold words among its numbers",
     "missing": "whether values are missing",
+    PERSONS: "what persons: says of it",
 }
 
 

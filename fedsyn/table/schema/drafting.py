@@ -15,6 +15,7 @@ from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import AsideColumn
 from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
 from fedsyn.table.schema.drafted_bins import FINEST
+from fedsyn.table.schema.drafted_persons import ProposedPersons, marked, proposed_persons
 from fedsyn.table.schema.proposals import Proposal, proposed_constraints
 from fedsyn.table.schema.remarks import HEAD, HOLD, proposing
 from fedsyn.table.schema.rules import Comparison, Determined, SumRule
@@ -28,16 +29,18 @@ class Draft:
         schema: a `Schema`, whose hints are those of the guesses.
         guesses: column -> what is proposed for it, and why.
         holding: constraints that hold in all rows.
+        persons: who a row is about; None: nobody is seen to have several.
     """
 
     schema: Any
     guesses: dict[str, Guess]
     holding: list[Proposal]
+    persons: ProposedPersons | None = None
 
     def hinted(self, hints: Mapping[str, str]) -> Draft:
         """Returns this draft with hints more, column -> sentence."""
         guesses = {n: replace(g, hints=(*g.hints, hints[n])) if n in hints else g for n, g in self.guesses.items()}
-        return Draft(self.schema.remarked(remarks(guesses, self.holding)), guesses, self.holding)
+        return replace(self, schema=self.schema.remarked(remarks(guesses, self.holding)), guesses=guesses)
 
 
 def drafted(
@@ -78,7 +81,12 @@ def drafted(
     for name in {one.unknown for one in holding} - {""}:
         guesses[name] = replace(guesses[name], column=guesses[name].column.model_copy(update={"missing": True}))
     schema = kind.from_dict(drafted_schema(guesses, label), where)
-    return Draft(schema.remarked(remarks(guesses, holding)), guesses, holding)
+    persons = proposed_persons(schema, guesses, holding, frame)
+    if persons is not None:
+        guesses[persons.persons.id] = marked(guesses[persons.persons.id], persons)
+        key = {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
+        schema = kind.from_dict(drafted_schema(guesses, label) | key, where)
+    return Draft(schema.remarked(remarks(guesses, holding)), guesses, holding, persons)
 
 
 def _finest(guess: Guess) -> Guess:

@@ -18,6 +18,7 @@ _ANSWERS = {
     "bins": ("bins",),
     "categories": ("categories", "rare"),
     "missing": ("missing",),
+    "person": ("person", "persons"),
     **{key: (key,) for key in ("atoms", "values", "multiple_of", "missing_codes", "censored", "unlisted")},
 }
 
@@ -29,6 +30,8 @@ def edited_data(schema: Any, columns: Mapping[str, dict[str, Any]]) -> dict[str,
         SchemaError: no such column.
     """
     data: dict[str, Any] = schema.to_dict()
+    if schema.persons is not None and columns.get(schema.persons.id, {}).get("person") is False:
+        del data["persons"]
     for name, settings in columns.items():
         if name not in data["columns"]:
             raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")

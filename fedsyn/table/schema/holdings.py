@@ -29,7 +29,7 @@ import numpy as np
 from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.lazy import pd
 from fedsyn.output import counted, first_of
-from fedsyn.table.schema.approval import Repeats, identifiers, people_counted
+from fedsyn.table.schema.approval import Repeats, beyond, identifiers, people_counted
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.encoding import Block, Encoder
@@ -220,7 +220,9 @@ def alone(holding: Holding, *, slight: bool = True) -> list[str]:
     if encoder.left_out:
         rows = _of(encoder.left_out, encoder.rows)
         lines.append(f"left out: {rows}, which count nowhere; unlisted: true in a column gives its values a place")
-    return lines + people_counted(holding.schema, holding.repeats())
+    repeats = holding.repeats()
+    said = people_counted(holding.schema, repeats) if holding.maker is None else []
+    return lines + said + beyond(holding.schema, repeats)
 
 
 def no_row_fits(holdings: Mapping[str, Holding]) -> str:

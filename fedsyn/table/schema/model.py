@@ -20,7 +20,7 @@ from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.notebook import Shown, View
 from fedsyn.output import first_of, plain
-from fedsyn.table.schema.approval import How, approved_columns, findings, not_approved, not_stated, standing
+from fedsyn.table.schema.approval import How, approved_columns, findings, not_approved, not_stated, standing, unapproved_in
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase, kind_of
 from fedsyn.table.schema.columns import CategoricalColumn, Column, column_dict
@@ -249,7 +249,8 @@ class Schema(BaseModel, Shown):
     @property
     def order(self) -> tuple[str, ...]:
         """Names of the synthetic table's columns: modelled, computed, or made afresh."""
-        return tuple(name for name in self.every_column if name not in self.aside or self.aside[name].made)
+        whose = self.persons.id if self.persons else None
+        return tuple(n for n in self.every_column if n not in self.aside or self.aside[n].made or n == whose)
 
     def closed(self, discovered: Found, atoms: Found | None = None) -> Schema:
         """The schema with what was found of each open column (see `fedsyn.table.schema.open.filled_in`)."""
@@ -295,13 +296,11 @@ class Schema(BaseModel, Shown):
 
     @property
     def unapproved(self) -> dict[str, tuple[str, ...]]:
-        """Unapproved facts read from the data; none for columns set aside."""
-        return {
-            name: column.drafted
-            for name, column in self.columns.items()
-            if column.drafted
-            and not ((self.approved or column.approved) and ("rare" not in column.drafted or column.public))
-        }
+        """Unapproved facts read from the data.
+
+        Of the columns set aside only the one of `persons` has any.
+        """
+        return unapproved_in(self)
 
     def require_approved(self) -> None:
         """Refuses a drafted schema that nobody has approved as public.

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedsyn.domain import Clique, Domain, Flags, Integers, Zeros
 from fedsyn.errors import SchemaError, nearest
+from fedsyn.output import counted
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import IdentifierColumn
 from fedsyn.table.schema.columns import CategoricalColumn, Column
@@ -71,6 +72,22 @@ class Persons(BaseModel):
         return self.order is not False
 
 
+def persons_in_words(persons: Persons) -> str:
+    """Returns what a schema says of persons, in one sentence without its end.
+
+    >>> persons_in_words(Persons(id="patient", order="day", constant=("sex",), most_rows=20))
+    "'patient' says whose a row is; a person has 1 to 20 rows, in the order of 'day'; 'sex' is the same in all of them"
+    """
+    rows = f"{persons.least_rows:,} to {counted(persons.most_rows, 'row')}"
+    order = {True: ", in the order in which they stand", False: ", in no order"}
+    along = order[persons.order] if isinstance(persons.order, bool) else f", in the order of '{persons.order}'"
+    names = [f"'{name}'" for name in persons.constant]
+    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    verb = "is" if len(names) == 1 else "are"
+    same = f"{listed} {verb} the same in all of them" if names else "no column is the same in all of them"
+    return f"'{persons.id}' says whose a row is; a person has {rows}{along}; {same}"
+
+
 def next_name(name: str) -> str:
     """Returns the name of a column's value in the next row."""
     return f"{_NEXT}{name}"
@@ -102,9 +119,6 @@ def require_persons(schema: Any) -> None:
             raise ValueError(f"persons: '{name}' is not a column{nearest(name, names)}")
     if not isinstance(names[persons.id], IdentifierColumn):
         raise ValueError(f"persons.id: '{persons.id}' must be of kind identifier, which no model sees")
-    for name in persons.constant:
-        if name in schema.derived:
-            raise ValueError(f"persons.constant: '{name}' is computed by a constraint; leave it out here")
     if isinstance(persons.order, str) and not isinstance(names[persons.order], BinnedColumn):
         raise ValueError(f"persons.order: '{persons.order}' must hold numbers, dates or times")
     if isinstance(persons.order, str) and persons.order in persons.constant:

@@ -20,7 +20,7 @@ import yaml
 from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
 from fedsyn.errors import DataError, SchemaError, nearest
-from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, Finding, How, approved_columns
+from fedsyn.table.schema.approval import DRAFT_NOTE, PERSONS, REMARK, Finding, How, approved_columns
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import Value
 from fedsyn.table.schema.columns import CategoricalColumn
@@ -237,6 +237,45 @@ def stated(text: str, rule: str, *, holds: bool, where: str = "schema") -> str:
         text = text.replace(f"{_HEAD}\n", "").replace(f"{REMARK}{HOLD}\n", "")
     Schema.loads(text, where)
     return text
+
+
+def with_persons(text: str, name: str, is_person: bool, most_rows: int | None = None, where: str = "schema") -> str:
+    """Returns the text with the answer to whether an identifier says whose a row is.
+
+    Args:
+        text: of a schema.
+        name: of the identifier.
+        is_person: whether it does. Then what `persons:` says of it is approved; else it goes.
+        most_rows: the most rows that a person may have; None: as it stands.
+        where: what to call the schema in a message.
+
+    Raises:
+        SchemaError: a number of rows that the key cannot have.
+    """
+    schema = Schema.loads(text, where)
+    persons = schema.persons if schema.persons is not None and schema.persons.id == name else None
+    data = schema.to_dict()["columns"][name] | {"person": is_person}
+    data["drafted"] = [mark for mark in data["drafted"] if mark not in ("person", PERSONS)]
+    if persons is not None and not is_person:
+        text = _with_key(text, "persons", None)
+    elif persons is not None and most_rows is not None:
+        new = persons.model_dump(mode="json", exclude_defaults=True) | {"most_rows": most_rows}
+        text = _with_key(text, "persons", new)
+    return answered(text, name, data, where)
+
+
+def _with_key(text: str, key: str, data: Any) -> str:
+    """Returns the text with another value under a key at its top; None takes the key out."""
+    document: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    node, value = next((node, value) for node, value in document.value if node.value == key)
+    end = value.end_mark.index
+    inner = text[node.start_mark.index : end]
+    tail = "" if value.flow_style else _trailing_comments(inner) or inner[len(inner.rstrip()) :]
+    if data is None:
+        tail = tail.removeprefix("\n")
+        end += text[end : end + 1] == "\n" if value.flow_style else 0
+    new = "" if data is None else yamlio.dumps({key: data}).rstrip("\n")
+    return text[: node.start_mark.index] + new + tail + text[end:]
 
 
 def without_remarks(text: str) -> str:

@@ -84,11 +84,13 @@ def is_person(name: str) -> bool:
 #: What follows for a column of persons who may have several rows.
 FOR_ONE_ROW = "epsilon is for one row, not for one person, who may have several"
 #: What helps.
-ONE_ROW_EACH = "to protect persons, make one row of each"
+PROTECT_PERSONS = "to protect persons, set privacy.unit: person"
+#: What follows where the schema says who a person is.
+EITHER_UNIT = f"privacy.unit: person protects each of them with all rows; with privacy.unit: row {FOR_ONE_ROW}"
 
 
-def several_rows(name: str, values: int, rows: int, most: int, *, persons: bool = False) -> str:
-    """Returns a sentence on a column of persons who repeat.
+def rows_each(name: str, values: int, rows: int, most: int, *, persons: bool = False) -> str:
+    """Returns how often the values of an identifier repeat, in words.
 
     It holds counts of rows: it is for the eyes of the person who has them.
 
@@ -100,11 +102,18 @@ def several_rows(name: str, values: int, rows: int, most: int, *, persons: bool 
         persons: whether somebody said that they are persons; a name may say so, too.
     """
     if persons or is_person(name):
-        each = f"{counted(values, 'person', 'people')}, up to {counted(most, 'row')} each"
-    else:
-        several = f"{counted(values, 'different value')} in {counted(rows, 'row')}"
-        return f"{several}, up to {most:,} each; if they are persons, {FOR_ONE_ROW}; {ONE_ROW_EACH}"
-    return f"{each}: {FOR_ONE_ROW}; {ONE_ROW_EACH}"
+        return f"{counted(values, 'person', 'people')}, up to {counted(most, 'row')} each"
+    return f"{counted(values, 'different value')} in {counted(rows, 'row')}, up to {most:,} each"
+
+
+def several_rows(name: str, values: int, rows: int, most: int, *, persons: bool = False) -> str:
+    """Returns a sentence on a column of persons who repeat.
+
+    The arguments are those of `rows_each`.
+    """
+    each = rows_each(name, values, rows, most, persons=persons)
+    either = ": " if persons or is_person(name) else "; if they are persons, "
+    return f"{each}{either}{FOR_ONE_ROW}; {PROTECT_PERSONS}"
 
 
 def is_shared(name: str) -> bool:

@@ -25,7 +25,7 @@ from fedsyn.table.schema.drafted_bins import FINEST
 from fedsyn.table.schema.drafting import HOLD, drafted
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.review import without_remarks
-from fedsyn.table.schema.vocabulary import FOR_ONE_ROW, ONE_ROW_EACH
+from fedsyn.table.schema.vocabulary import FOR_ONE_ROW, PROTECT_PERSONS
 from fedsyn.table.schema.written import outward, outward_days, outward_seconds
 from support.exports import PERSONAL, hospital
 
@@ -375,7 +375,7 @@ def test_a_column_that_says_which_person_a_row_is_of(typed: bool) -> None:
     frame = pd.DataFrame({"subject": values if typed else [f"s{k}" for k in values], "y": [1, 2] * 100})
     found = draft_columns(frame, text=not typed)["subject"]
     assert found.column.kind == "identifier" and found.column.person  # type: ignore[attr-defined]
-    assert found.hints == (f"40 people, up to 5 rows each: {FOR_ONE_ROW}; {ONE_ROW_EACH}",)
+    assert found.hints == (f"40 people, up to 5 rows each: {FOR_ONE_ROW}; {PROTECT_PERSONS}",)
     once = draft_columns(pd.DataFrame({"patient_id": [f"s{k}" for k in range(60)]}), text=True)["patient_id"]
     assert not once.column.person and once.hints == ()  # type: ignore[attr-defined]
 

@@ -1,0 +1,165 @@
+"""Proposes who a person is, where an identifier repeats.
+
+Everything in the proposal is read from the rows: which columns are the same in all rows of each person, and the most
+rows that one has. So it is marked on the identifier, as what a draft reads of any column is, and needs approval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedsyn.domain import Codes
+from fedsyn.errors import SchemaError
+from fedsyn.lazy import pd
+from fedsyn.output import counted
+from fedsyn.table.schema import vocabulary
+from fedsyn.table.schema.approval import PERSONS
+from fedsyn.table.schema.column_base import AsideColumn, IdentifierColumn
+from fedsyn.table.schema.draft import Guess
+from fedsyn.table.schema.encoding import Encoder
+from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn
+from fedsyn.table.schema.persons import Persons, persons_in_words
+from fedsyn.table.schema.proposals import Proposal
+from fedsyn.table.schema.rules import Comparison
+from fedsyn.table.schema.values import MISSING_TEXT, is_missing
+
+
+@dataclass(frozen=True)
+class ProposedPersons:
+    """Persons as a draft proposes them.
+
+    Attributes:
+        persons: who they are.
+        people: number of them.
+        several: number of those with several rows.
+        most: the largest number of rows.
+    """
+
+    persons: Persons
+    people: int
+    several: int
+    most: int
+
+    @property
+    def hint(self) -> str:
+        """A sentence for the person who has the rows."""
+        return (
+            f"{counted(self.people, 'person', 'people')}, up to {counted(self.most, 'row')} each. "
+            f"{persons_in_words(self.persons)}. This is `persons:` at the end, a guess from the rows: "
+            "privacy.unit: person rests on it, and protects each of them with all rows"
+        )
+
+
+def proposed_persons(
+    schema: Any, guesses: Mapping[str, Guess], holding: Collection[Proposal], frame: pd.DataFrame
+) -> ProposedPersons | None:
+    """Returns persons as the rows show them, or None.
+
+    Args:
+        schema: the draft's, without persons.
+        guesses: column -> what is proposed for it.
+        holding: constraints that hold in all rows.
+        frame: the rows.
+    """
+    names = [name for name, guess in guesses.items() if getattr(guess.column, "person", False)]
+    if not names:
+        return None
+    name = max(names, key=lambda one: (vocabulary.is_person(one), guesses[one].values))
+    whose = _numbered(frame[name], MISSING_TEXT.union(schema.missing_values))
+    rows = np.bincount(whose[whose >= 0])
+    several = int(np.count_nonzero(rows > 1))
+    modelled = [one for one, guess in guesses.items() if not isinstance(guess.column, AsideColumn)]
+    changes = _changes({one: pd.factorize(frame[one])[0] for one in modelled}, whose)
+    same = [one for one, persons in changes.items() if not persons] if several >= vocabulary.FEW_ROWS else []
+    most = int(rows.max(initial=1))
+    proposal = Persons(
+        id=name,
+        order=_order([one for one in modelled if one not in same], guesses, holding),
+        constant=tuple(same),
+        most_rows=rounded_up(most),
+    )
+    try:  # a column may have a name that records need, or none may be left that differs
+        type(schema).from_dict(schema.to_dict() | {"persons": proposal.model_dump(mode="json")})
+    except SchemaError:
+        return None
+    return ProposedPersons(proposal, len(rows), several, most)
+
+
+def marked(guess: Guess, proposed: ProposedPersons) -> Guess:
+    """Returns the guess of the identifier of persons, marked as what they rest on."""
+    assert isinstance(guess.column, IdentifierColumn)
+    column = guess.column.model_copy(update={"drafted": (*guess.column.drafted, PERSONS)})
+    return replace(guess, column=column, hints=(proposed.hint,))
+
+
+def rounded_up(rows: int) -> int:
+    """Returns the next of 2, 5, 10, 20, 50 and so on, from a number of rows on.
+
+    >>> [rounded_up(rows) for rows in (2, 3, 12, 50, 51)]
+    [2, 5, 20, 50, 100]
+    """
+    power = 1
+    while True:
+        for step in (1, 2, 5):
+            if step * power >= max(2, rows):
+                return step * power
+        power *= 10
+
+
+def _numbered(series: pd.Series, missing: Collection[str]) -> Codes:
+    """Returns the number of each row's person, -1 where nothing stands."""
+    index, values = pd.factorize(series.astype(object))
+    known = np.array([not is_missing(value, frozenset(missing)) for value in values] + [False], bool)
+    numbers = np.where(known, np.cumsum(known) - 1, -1)
+    return np.asarray(numbers[index], np.int64)
+
+
+def differing(schema: Any, frame: pd.DataFrame) -> dict[str, int]:
+    """Returns the columns of `persons.constant` that are not, and of how many persons.
+
+    Values are compared as the schema has them: those of one bin or group are the same.
+    """
+    persons = schema.persons
+    names = [name for name in schema.columns if name in persons.constant]
+    whose = _numbered(frame[persons.id], schema.missing_text)
+    codes = {name: _encoded(schema, name, frame[name]) for name in names}
+    return {name: count for name, count in _changes(codes, whose).items() if count}
+
+
+def _encoded(schema: Any, name: str, series: pd.Series) -> Codes:
+    """Returns the codes of a column, one for all that it cannot place."""
+    encoder = Encoder({name: schema.columns[name]}, schema.missing_text, np.int64)
+    block = encoder.block(series.to_frame(name))
+    codes = np.full(len(series), -1, np.int64)
+    codes[slice(None) if block.kept is None else block.kept] = block.codes[:, 0]
+    return codes
+
+
+def _changes(columns: Mapping[str, Codes], whose: Codes) -> dict[str, int]:
+    """Returns the number of persons in whose rows a column is not the same, by column."""
+    there = np.flatnonzero(whose >= 0)
+    persons = whose[there]
+    first = np.empty(persons.max(initial=-1) + 1, np.int64)
+    first[persons[::-1]] = there[::-1]
+    return {
+        name: len(np.unique(persons[codes[there] != codes[first[persons]]])) for name, codes in columns.items()
+    }
+
+
+def _order(names: Collection[str], guesses: Mapping[str, Guess], holding: Collection[Proposal]) -> bool | str:
+    """Returns the column that says when a row is, or False.
+
+    It is the only date, or the one that is never later than any other.
+    """
+    dates = [name for name in names if isinstance(guesses[name].column, DateColumn | DatetimeColumn)]
+    never_later = {
+        (rule.left, rule.right) if rule.op in ("<=", "<") else (rule.right, rule.left)
+        for rule in (one.rule for one in holding)
+        if isinstance(rule, Comparison)
+    }
+    first = [name for name in dates if all((name, other) in never_later for other in dates if other != name)]
+    return first[0] if len(first) == 1 else False
