@@ -160,7 +160,7 @@ def _decoded(
         if whole is None:
             yield decode(make(), rng, number * BATCH, None)
         else:
-            rows, people = whole.of(make(), rng, number * BATCH)
+            rows, people = whole.of(schema.placed(make(), rng), rng, number * BATCH)
             yield decode(rows, rng, 0, people)
 
 
