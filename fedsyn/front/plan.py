@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.capabilities import PLAIN
 from fedsyn.config import DataNode, EvaluationNode, RunConfig, RuntimeNode, SynthesisNode
@@ -32,6 +33,7 @@ from fedsyn.front.archive import ReleasedRun, read_release
 from fedsyn.front.several import frame_of
 from fedsyn.front.standin import TYPICAL, drawn_rows
 from fedsyn.inference import EmpiricalModel, Evidence
+from fedsyn.privacy.unit import counted_as
 from fedsyn.randomness import Randomness
 from fedsyn.runs.directory import read_rounds
 from fedsyn.runs.engines import run
@@ -39,7 +41,9 @@ from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.synthesis import expected_rows
 from fedsyn.settings import PartitionNode
 from fedsyn.table.counting.workload import build_workload
+from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.holdings import Holding
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,6 +123,7 @@ class Plan:
         expected: by epsilon.
         own: place of the run's own epsilon.
         protocol: that its messages are of.
+        of: what `rows` counts: 'rows', or 'people' where the run protects them.
     """
 
     mechanism: str
@@ -129,6 +134,7 @@ class Plan:
     expected: tuple[Expected, ...]
     own: int
     protocol: str
+    of: str = "rows"
 
     @property
     def minutes(self) -> float:
@@ -177,13 +183,14 @@ def plan(
 
     return Plan(
         config.mechanism.name,
-        len(stands.middle),
+        stands.rows,
         config.federation.clients,
         len(stands.schema.domain),
         stands.basis,
         tuple(expectation(config, stands, epsilon, done) for epsilon in every),
         every.index(budget),
         config.aggregation.protocol,
+        counted_as(config.privacy.unit)[1],
     )
 
 
@@ -202,7 +209,7 @@ def expectation(config: RunConfig, stands: StandIns, epsilon: float, done: Calla
     for name in ("error", "columns", "pairs", "seen", "bins", "side"):
         known = [value for one in rehearsals if (value := getattr(one, name)) > 0]
         over[name] = math.prod(known) ** (1.0 / len(known)) if known else 0.0
-    again = stands.missed * min(1.0, stands.budget / (epsilon * len(stands.middle)))
+    again = stands.missed * min(1.0, stands.budget / (epsilon * stands.rows))
     over["error"] = math.hypot(over["error"], math.sqrt(again))
     spread, middle = SPREADS[stands.basis], rehearsals[len(rehearsals) // 2]
     return Expected(epsilon, over["error"] / spread, min(2.0, over["error"] * spread), replace(middle, **over))
@@ -232,6 +239,12 @@ class StandIns:
     @property
     def middle(self) -> pd.DataFrame:
         return self.tables[len(self.tables) // 2]
+
+    @property
+    def rows(self) -> int:
+        """Rows of a table, or people where the run protects them."""
+        persons = self.schema.rows.persons if self.schema.rows is not self.schema else None
+        return len(self.middle) if persons is None else int(self.middle[persons.id].nunique())
 
 
 def stand_ins(
@@ -263,11 +276,16 @@ def stand_ins(
         rows = rows or expected_rows(release.model)
         missed, budget = _missed(config, schema, release)
     elif public is not None:
-        codes = encoded_table(DataNode(source=str(public), test_fraction=0.0), schema=schema).train
+        source = DataNode(source=str(public), test_fraction=0.0)
+        codes = encoded_table(source, schema=schema.rows, persons=schema.rows is not schema).train
         basis, models = "a public table", [EmpiricalModel(schema.domain, codes)]
         rows = rows or len(codes)
         if rows > len(codes):
-            table = schema.decode(np.asarray(codes), np.random.default_rng(_SEED))
+            table = (
+                schema.decode(np.asarray(codes), np.random.default_rng(_SEED))
+                if schema.rows is schema
+                else frame_of(schema, EmpiricalModel(schema.domain, codes), len(codes), Randomness(_SEED))
+            )
             models = [rehearse(rehearsing(config, SMOOTHING), schema, table)[1].model]
     elif rows is None:
         raise ConfigError("plan: expected the rows of all holders together, --rows N (or --like, --public)")
@@ -342,12 +360,12 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
     with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
         out = Path(folder) / "run"
         started = time.process_time()
-        costs = run(config, out, table=table, schema=schema, full_page=False)
+        costs = run(config, out, table=table, schema=schema.rows, full_page=False)
         seconds = time.process_time() - started
         release = read_release(out)
         messages = sum(line["messages"] for line in read_rounds(out))
     # The error is that of the model beside the stand-in rows.
-    codes, domain = np.asarray(schema.block(table).codes), schema.domain
+    codes, domain = _codes(schema, table), schema.domain
     data = EvaluationInput(
         train=codes, domain=domain, workload=build_workload(config.workload, domain), model=release.model
     )
@@ -371,6 +389,15 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
         seconds,
     )
     return rehearsal, release
+
+
+def _codes(schema: Schema, table: pd.DataFrame) -> npt.NDArray[np.integer]:
+    """Returns the codes of a table's rows, or of a record of each person."""
+    if schema.rows is schema:
+        return np.asarray(schema.block(table).codes)
+    maker = RecordMaker(schema.rows, np.random.default_rng(_SEED))
+    Holding(schema.rows, maker).encoded(table)
+    return maker.record().codes
 
 
 def _resolution(evidence: Evidence | None, rows: int) -> tuple[float, float]:

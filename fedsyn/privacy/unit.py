@@ -61,6 +61,8 @@ class Unit:
 
     rows: int = 1
 
+    #: What a count counts: one of them, and several.
+    counted: ClassVar[tuple[str, str]] = ("row", "rows")
     #: What is hidden, in few words; for people.
     hidden: ClassVar[str] = "one row"
     #: What can be exchanged, where nothing can be added or removed; for people.
@@ -152,6 +154,7 @@ class ClientUnit(Unit):
 class PersonUnit(Unit):
     """A person with all rows, at no more than `rows` clients."""
 
+    counted: ClassVar[tuple[str, str]] = ("person", "people")
     hidden: ClassVar[str] = "one person"
     exchanged: ClassVar[str] = "a person can only be exchanged for another"
     instead: ClassVar[str] = "one person with all rows, exchanged for another (counts of persons are published)"
@@ -183,6 +186,17 @@ class PersonUnit(Unit):
 
 
 ROW = Unit()
+
+
+def counted_as(unit: str) -> tuple[str, str]:
+    """Returns what a count counts under `privacy.unit`: one of them, and several.
+
+    >>> counted_as("person"), counted_as("client")
+    (('person', 'people'), ('row', 'rows'))
+    """
+    return (PersonUnit if unit == "person" else Unit).counted
+
+
 #: What a promise for one row does not cover.
 NOT_ONE_PERSON = "not for one person, who may have several"
 

@@ -402,21 +402,27 @@ class Contract:
                 f"for those only: {cost}"
             )
         if self.config.privacy.client_sizes == "private":
-            whose = "the sum of the clients' row counts" if self.sums_rows else "each client's row count"
+            counts = counts_of(self.config.privacy.unit)
+            whose = f"the sum of the clients' {counts}" if self.sums_rows else f"each client's {_one(counts)}"
             server.insert(0, f"{whose} with noise, once")
             share = self.config.privacy.size_share
-            cost = f"the row count once at 1/(2 sigma^2), {share:g} of rho; of the rest: {cost}"
+            cost = f"the {_one(counts)} once at 1/(2 sigma^2), {share:g} of rho; of the rest: {cost}"
         # Evaluation comes last.
         if self.budget.evaluation_share:
-            server.append("last, noisy sums of how far the holders' rows are from the table")
+            whose = "the holders' rows" if self.config.privacy.unit != "person" else "one record of each person"
+            is_ = "are" if self.config.privacy.unit != "person" else "is"
+            server.append(f"last, noisy sums of how far {whose} {is_} from the table")
             client.append("the synthetic table, and a classifier that was trained on it")
             share = self.budget.evaluation_share
             cost = f"last, one vector of evaluation at 1/(2 sigma^2), {share:g} of rho; before it, of the rest: {cost}"
         if self.unit is not ROW:
             statement = replace(statement, unit=self.unit.text)
+        if self.config.privacy.unit == "person":
+            cost = f"a person counts with one record, made of all rows: {cost}"
         if self.unit.rows > 1:
             who = self.config.privacy.unit
-            cost = f"a {who} pays {self.unit.rows:,}^2 times what is said here for one row: {cost}"
+            for_one = "one record" if who == "person" else "one row"
+            cost = f"a {who} pays {self.unit.rows:,}^2 times what is said here for {for_one}: {cost}"
         return replace(
             statement, public=public, server_sees="; ".join(server), client_sees="; ".join(client), cost=cost
         )
@@ -529,12 +535,22 @@ GENERAL = {
 def public_facts(config: RunConfig) -> str:
     """Returns the `public` line of a privacy statement under this configuration."""
     privacy = config.privacy
-    sizes = " (row counts are private: each client releases its own once, with noise)"
+    counts = counts_of(privacy.unit)
+    sizes = f" ({counts} are private: each client releases its own once, with noise)"
     if privacy.client_sizes == "public":
-        sizes = ", and the clients' row counts"
+        sizes = f", and the clients' {counts}"
     elif privacy.unit == "client":
         sizes = " (row counts are private: released with noise, once)"
     return f"schema with bounds and bins, workload, configuration, who takes part in which round{sizes}"
+
+
+def counts_of(unit: str) -> str:
+    """Returns what a client's size is called: where persons are protected, it counts them."""
+    return "counts of people" if unit == "person" else "row counts"
+
+
+def _one(counts: str) -> str:
+    return counts.replace("counts", "count", 1)
 
 
 def require(condition: bool, message: str) -> None:

@@ -26,6 +26,7 @@ from fedsyn.protocol.finding import Close, steps_of
 from fedsyn.protocol.plan import Step
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.approval import person_columns
+from fedsyn.table.schema.persons import persons_in_words
 from fedsyn.wire.requests import Request
 
 #: Kind of a request -> what it means for a data holder.
@@ -89,6 +90,7 @@ class Explanation:
         requests: everything that a server may ask; a client refuses anything else.
         candidates: number of cliques that may be measured.
         smallest_sigma: least noise that a single marginal can have under the whole budget, in records.
+        whom: whom the costs are of.
     """
 
     mechanism: str
@@ -102,6 +104,7 @@ class Explanation:
     requests: tuple[RequestFacts, ...]
     candidates: int
     smallest_sigma: float
+    whom: str = "one row"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -114,7 +117,7 @@ class Explanation:
             first, rest = " " * indent, " " * (indent + hang)
             lines.extend(textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest))
 
-        add(f"{self.mechanism}: what a server may ask of a data holder, and what it costs one row")
+        add(f"{self.mechanism}: what a server may ask of a data holder, and what it costs {self.whom}")
         lines.append("")
         for title, text in self.statement.items():
             add(f"{title}: {text}")
@@ -170,6 +173,8 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     statement = contract.filled(sampler).titled()
     if schema is not None and config.privacy.unit == "row" and (persons := person_columns(schema)):
         statement["Unit"] += f"; {NOT_ONE_PERSON} ({', '.join(persons)})"
+    if schema is not None and config.privacy.unit == "person" and schema.rows.persons is not None:
+        statement["Unit"] += f"; {persons_in_words(schema.rows.persons)}"
     # Requests that come before the mechanism's own: joining, row counts, what an open schema leaves to be found.
     first: list[type[Request]] = [Join]
     if config.privacy.client_sizes == "private":
@@ -203,6 +208,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
         tuple(RequestFacts.of(request, steps) for request in [*first, *requests]),
         len(contract.candidates),
         sigma_for_rho(budget.rho),
+        "one person" if config.privacy.unit == "person" else "one row",
     )
 
 

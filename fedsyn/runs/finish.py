@@ -25,7 +25,8 @@ from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.predicted import predict_quality
 from fedsyn.evaluation.real.metrics import INDEPENDENT, evaluate
 from fedsyn.inference import AnyModel, Evidence, Measurement, estimate
-from fedsyn.output import wants_tracebacks
+from fedsyn.output import counted, wants_tracebacks
+from fedsyn.privacy.unit import counted_as
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
 from fedsyn.runs.directory import LOOKS_FILE, reading_of, save_fit, synthetic_file, write_json
@@ -76,7 +77,7 @@ def finish(
         config = with_rows(config, schema, strategy, out)
         file, rows = table_file(config, out), table_rows(config, model)
         layout = written_as(config.data.options, schema.rows)
-        at_stage(progress, f"drawing {rows:,} rows")
+        at_stage(progress, f"drawing {counted(rows, *counted_as(config.privacy.unit))}")
         drawn = (file, decoding(schema, model), model, rows, randomness_of(config))
         synthetic = write_synthetic(*drawn, keep=keep, most=most, layout=layout)
     write_apart(out, schema.rows)

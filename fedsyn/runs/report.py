@@ -229,7 +229,9 @@ def layout_said(config: RunConfig, schema: Schema | None) -> str:
 
     The text is empty for a plain CSV file, or a Parquet file.
     """
-    return "" if schema is None or config.synthesis.format == "parquet" else shown_layout(config.data.options, schema)
+    return (
+        "" if schema is None or config.synthesis.format == "parquet" else shown_layout(config.data.options, schema.rows)
+    )
 
 
 def holders_of(run: RunConfig, ledger: Mapping[str, Any]) -> int:
@@ -258,7 +260,8 @@ def facts_of(
         source=first_of(data.get("holders") or [data["source"]], 3),
         mechanism=run.mechanism.name,
         clients=holders_of(run, ledger),
-        columns=None if schema is None else len(schema.order),
+        columns=None if schema is None else len(schema.rows.order),
+        most_rows=most_rows_of(schema),
         layout=layout_said(run, schema),
         ledger=ledger,
         domain={} if model is None else dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
@@ -266,6 +269,12 @@ def facts_of(
         evaluations=evaluations,
         **more,
     )
+
+
+def most_rows_of(schema: Schema | None) -> int | None:
+    """Returns the most rows of one person, where a run has records of persons."""
+    of_records = schema is not None and schema.rows is not schema
+    return schema.rows.persons.most_rows if of_records and schema and schema.rows.persons else None
 
 
 def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:

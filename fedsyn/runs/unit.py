@@ -37,7 +37,9 @@ def require_unit(config: RunConfig, schema: Schema) -> None:
         return
     most = _EXAMPLE if persons is None else persons.most_rows
     whom = f"somebody with {counted(most, 'row')}" + (", say" if persons is None else ", as many as the schema allows")
-    key = "" if persons is not None else f" and persons: {{id: {names[0]}, most_rows: N, constant: [...]}} in the schema"
+    key = (
+        "" if persons is not None else f" and persons: {{id: {names[0]}, most_rows: N, constant: [...]}} in the schema"
+    )
     raise ConfigError(
         f"privacy.unit: the schema says that a person may have several rows ({first_of(names, 3)}), and epsilon "
         f"{privacy.epsilon:g} is for one row: for {whom}, it is {of_rows(config, most)}. Write privacy.unit: person"

@@ -77,6 +77,33 @@ def test_from_a_csv_to_a_release(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.thorough
+def test_visits_of_patients(tmp_path: Path) -> None:
+    printed = " ".join(follow("visits.md", tmp_path, ["schema.yaml"]).split())
+    assert (
+        "a person has 1 to 20 rows, in the order of 'admitted'; 'sex' and 'born' are the same in all of them" in printed
+    )
+    assert "epsilon 1 at delta 1e-06, for one person" in printed and "nothing needs approval" in printed
+    assert "for one row" not in printed.partition("more people:")[2]
+
+    rows = pd.read_csv(tmp_path / "out" / "synthetic.csv")
+    assert list(rows) == list(pd.read_csv(tmp_path / "visits.csv", nrows=1))
+    patients = rows.groupby("patient_id", sort=False)
+    assert (patients[["sex", "born"]].nunique() == 1).all(axis=None)
+    assert list(patients.groups) == [f"P{number:06d}" for number in range(1, len(patients) + 1)]
+    assert patients["admitted"].apply(lambda dates: dates.is_monotonic_increasing).all()
+    counts = patients.size()
+    assert 2 <= counts.max() <= 20 and 1000 < len(patients) < 2000 and 1.5 < counts.mean() < 4
+    assert pd.read_csv(tmp_path / "more.csv")["patient_id"].nunique() == 200
+
+    text = (tmp_path / "run.yaml").read_text(encoding="utf-8")
+    (tmp_path / "rows.yaml").write_text(text.replace("privacy: {unit: person}", ""), encoding="utf-8")
+    command = [sys.executable, "-m", "fedsyn.front.cli", "run", "rows.yaml", "--out", "refused"]
+    refused = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and "for somebody with 20 rows" in refused.stderr, refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_consortium_of_three(tmp_path: Path) -> None:
     printed = follow("consortium.md", tmp_path, ["schema.yaml", "run.yaml"])
     assert "config-sha256" in printed and "may be released" in printed

@@ -34,6 +34,7 @@ from fedsyn.output import first_of
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.workload import Workload, subsets
 from fedsyn.table.schema import CategoricalColumn, Schema
+from fedsyn.table.schema.persons import next_name
 
 Floats = npt.NDArray[np.float64]
 
@@ -100,6 +101,7 @@ class PredictedQuality(Evaluation):
         unlisted: of each column with `unlisted: true`, the share of the rows whose value its schema does not list.
         why: why nothing is said; everything else is empty then.
         label: the column to predict, whose links matter most; None: the schema names none.
+        of: what the shares are of: 'rows', or 'people' where a table of records has one of each.
     """
 
     FILE = PREDICTED_FILE
@@ -118,6 +120,7 @@ class PredictedQuality(Evaluation):
     unlisted: tuple[UnlistedShare, ...] = ()
     why: str = ""
     label: str | None = None
+    of: str = "rows"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns JSON values."""
@@ -125,7 +128,9 @@ class PredictedQuality(Evaluation):
         if self.workload_error is not None:
             document["verdict"] = self._told()
         elif self.unlisted:
-            document["verdict"] = "; ".join(clauses(self.unlisted))
+            document["verdict"] = "; ".join(clauses(self.unlisted, self.of))
+        if self.of == "rows":
+            del document["of"]
         if not self.unlisted:  # a schema without such columns has nothing to say of them
             del document["unlisted"]
         return {key: value for key, value in document.items() if value not in ("", None)}
@@ -165,13 +170,17 @@ class PredictedQuality(Evaluation):
                 (
                     "rows",
                     one.value / 2.0,
-                    f"about {percent(one.value / 2.0)} of its rows differ from the real ones in bin or value",
+                    f"about {percent(one.value / 2.0)} of its {self.of} differ from the real ones in bin or value",
                 )
             ]
-            losses.append(("other", other, f"{percent(other)} of its rows are 'other', an unlisted value"))
+            losses.append(("other", other, f"{percent(other)} of its {self.of} are 'other', an unlisted value"))
             if share := unlisted.get(name):
                 losses.append(
-                    ("other", share, f"about {percent(share)} of its rows hold values that the schema does not list")
+                    (
+                        "other",
+                        share,
+                        f"about {percent(share)} of its {self.of} hold values that the schema does not list",
+                    )
                 )
             losses += self.moments[name].losses(doubt) if name in self.moments else []
             judgements.append(judged(name, losses))
@@ -204,7 +213,9 @@ class PredictedQuality(Evaluation):
             return of_unlisted(folded, self.numbers, [one.column for one in unlisted if one.ordered])
         gains = {name: error for name, error in self.scenarios.items() if name.startswith("twice")}
         best = f"run with {min(gains, key=lambda name: gains[name])}" if gains else "raise epsilon or bring more rows"
-        if orderless := self.seen.orderless:
+        best = best.replace("rows", self.of)
+        orderless = [n for n in self.seen.orderless if self.of == "rows" or not n.startswith(next_name(""))]
+        if orderless:
             have = "has" if len(orderless) == 1 else "have"
             return f"if {first_of(orderless, 3)} {have} an order, list the values in it (ordered: true). Else {best}"
         return best
@@ -212,17 +223,17 @@ class PredictedQuality(Evaluation):
     def sentence(self) -> str:
         """Returns the verdict and the predicted error, as one clause."""
         if self.workload_error is None:
-            return "; ".join([f"nobody can say how good it is, because {self.why}", *clauses(self.unlisted)])
+            return "; ".join([f"nobody can say how good it is, because {self.why}", *clauses(self.unlisted, self.of)])
         said = [self._told(), *map(sentence, filter(None, [self.seen.sentence()])), sentence(self.error())]
         return f"{' '.join(said)} All of this rests on released values"
 
     def _told(self) -> str:
         """Returns the verdict's sentences, and one on unlisted values."""
-        return " ".join([*self.verdict().sentences(), *map(sentence, clauses(self.unlisted))])
+        return " ".join([*self.verdict().sentences(), *map(sentence, clauses(self.unlisted, self.of))])
 
     def seen_unlisted(self) -> list[str]:
         """Returns a clause on each column with unlisted rows."""
-        return [one.sentence() for one in self.unlisted if one.seen]
+        return [one.sentence(self.of) for one in self.unlisted if one.seen]
 
     def error(self) -> str:
         """Returns the predicted workload error, as one clause."""
@@ -240,8 +251,11 @@ class PredictedQuality(Evaluation):
         """Returns the distances, their grounds, and what would lower them."""
         if self.workload_error is None:
             return ()
+        made_from = "the rows that it was made from"
+        if self.of == "people":
+            made_from = "one record of each person, which it was made from ('next ...' is the row after)"
         text = (
-            "A distance is between the released model and the rows that it was made from: 0 is equal, 2 is the "
+            f"A distance is between the released model and {made_from}: 0 is equal, 2 is the "
             "furthest. The workload error is the mean over the combinations of columns that the run was asked for. All "
             "are estimated from released values, so they cost no privacy and may be published."
         )
@@ -259,7 +273,7 @@ class PredictedQuality(Evaluation):
             return ""
         gains = {name: 1.0 - error / self.workload_error.value for name, error in self.scenarios.items()}
         words = {
-            "twice the rows": "about {} smaller with twice the rows",
+            "twice the rows": "about {} smaller with twice the " + self.of,
             "twice the epsilon": "about {} smaller with twice the epsilon",
             "every association that was seen": "up to {} smaller if the model had every association that was seen",
         }
@@ -295,6 +309,8 @@ def predict_quality(
     """
     sketch_errors = list(sketch_errors)
     unlisted = () if schema is None else unlisted_shares(schema, model, evidence)
+    if schema is not None and schema.rows is not schema:  # what the next row holds, some row shows as its own
+        unlisted = tuple(one for one in unlisted if not one.column.startswith(next_name("")))
     if evidence is None or isinstance(model, MixtureModel):
         return PredictedQuality(unlisted=unlisted, why="the mechanism releases no marginals")
     # Columns, pairs and cliques whose marginals are small enough to be formed.
@@ -334,6 +350,7 @@ def predict_quality(
         *(({}, ()) if schema is None else _other(schema, predictor.effects.masses)),
         unlisted,
         label=None if schema is None else schema.label,
+        of="rows" if schema is None or schema.rows is schema else "people",
     )
 
 

@@ -54,11 +54,11 @@ class UnlistedShare:
     seen: bool
     ordered: bool
 
-    def sentence(self) -> str:
-        """Returns the share as one clause."""
-        whose, doubt = "model's rows", ", and nothing released says how far that is off"
+    def sentence(self, of: str = "rows") -> str:
+        """Returns the share as one clause, of rows or people."""
+        whose, doubt = f"model's {of}", ", and nothing released says how far that is off"
         if self.low is not None and self.high is not None:
-            whose, doubt = "rows", f" ({percent(self.low)} to {percent(self.high)} in nine runs of ten)"
+            whose, doubt = of, f" ({percent(self.low)} to {percent(self.high)} in nine runs of ten)"
         about = f"about {percent(self.value)} of the {whose}"
         return f"{about} hold values of '{self.column}' that the schema does not list{doubt}"
 
@@ -110,9 +110,9 @@ def _variance(
     return 1.0 / precision if precision else None
 
 
-def clauses(shares: Sequence[UnlistedShare]) -> list[str]:
+def clauses(shares: Sequence[UnlistedShare], of: str = "rows") -> list[str]:
     """Returns a clause on each seen share, and one on the others."""
-    seen = [one.sentence() for one in shares if one.seen]
+    seen = [one.sentence(of) for one in shares if one.seen]
     rest = [one for one in shares if not one.seen and one.high is not None]
     if not rest:
         return seen
@@ -120,5 +120,5 @@ def clauses(shares: Sequence[UnlistedShare]) -> list[str]:
     most = max(one.high or 0.0 for one in rest)
     return [
         *seen,
-        f"fewer than {percent(most, up=True)} of the rows hold values of {names} that the schema does not list",
+        f"fewer than {percent(most, up=True)} of the {of} hold values of {names} that the schema does not list",
     ]

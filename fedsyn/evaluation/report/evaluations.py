@@ -226,7 +226,7 @@ def unlisted(evaluation: Evaluation) -> list[str]:
     """Returns sentences on values that are not listed."""
     if not isinstance(evaluation, PredictedQuality) or evaluation.workload_error is None:
         return []
-    return [*map(sentence, clauses(evaluation.unlisted))]
+    return [*map(sentence, clauses(evaluation.unlisted, evaluation.of))]
 
 
 # From real rows ------------------------------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ class RunFacts:
         ledger: ledger.json.
         metrics: metrics.json; None for a value that is not finite.
         rounds: the lines of rounds.jsonl; on a page that is not public with those of measured.jsonl.
-        rows, columns: of the synthetic table; None: not at hand.
+        rows, columns: of the synthetic table; None: not at hand. Where persons are protected, the number of them.
+        most_rows: the most rows of one person, where persons are protected; None: rows are.
         domain: column -> number of codes.
         total: rows that the model stands for; None without a model.
         edges: (column, column, association) of the model's graph; None without one.
@@ -70,6 +71,7 @@ class RunFacts:
     rounds: Sequence[Mapping[str, Any]] = ()
     rows: int | None = None
     columns: int | None = None
+    most_rows: int | None = None
     edges: Sequence[tuple[str, str, float]] | None = None
     marginals: Sequence[Marginal] = ()
     links: Links = field(default_factory=dict)
@@ -152,7 +154,9 @@ def readme(facts: RunFacts) -> str:
 
 def origin(facts: RunFacts) -> str:
     """Returns the size of the table, and what it was made from."""
-    size = [] if facts.rows is None else [counted(facts.rows, "row")]
+    size = [] if facts.rows is None else [counted(facts.rows, *unit_from_dict(facts.ledger).counted)]
+    if size and facts.most_rows is not None:
+        size[0] += f", up to {counted(facts.most_rows, 'row')} each,"
     size += [] if facts.columns is None else [counted(facts.columns, "column")]
     holders = f"{facts.clients:,} holders" if facts.clients > 1 else "one holder"
     if facts.joined is not None and facts.joined < facts.clients:
@@ -229,7 +233,8 @@ def alarms(facts: RunFacts) -> list[tuple[str, str]]:
     entries, ledger, compared = [], facts.ledger, facts.comparison
     # The number of rows: the real one if it is known, else the run's estimate.
     rows, known = facts.total, "the run's estimate"
-    if compared is not None:
+    one, many = unit_from_dict(ledger).counted
+    if compared is not None and many == "rows":
         rows, known = float(compared.real_rows), "the real number"
     if rows is None:
         return []
@@ -238,21 +243,21 @@ def alarms(facts: RunFacts) -> list[tuple[str, str]]:
         if noise is not None and noise >= rows / size:
             text = (
                 f"Even the least noisy count carries noise of standard deviation {noise:.4g}, while an average "
-                f"value of a column is held by {rows / size:.4g} rows. The table says next to nothing about the "
-                "real rows. Raise epsilon, use fewer bins, or bring more rows."
+                f"value of a column is held by {rows / size:.4g} {many}. The table says next to nothing about the "
+                f"real rows. Raise epsilon, use fewer bins, or bring more {many}."
             )
             entries.append(("Noise outweighs signal.", text))
         if ledger["delta"] > 1 / rows:
             text = (
-                f"delta = {ledger['delta']:g} is more than one in {rows:,.0f} rows ({known}). A mechanism that "
-                f"publishes a random row in the open would meet it. Choose delta below {1 / rows:.1g}."
+                f"delta = {ledger['delta']:g} is more than one in {rows:,.0f} {many} ({known}). A mechanism that "
+                f"publishes a random {one} in the open would meet it. Choose delta below {1 / rows:.1g}."
             )
             entries.append(("Delta is large.", text))
     for name, holders, each in (("sizes", facts.joined or facts.clients, " a holder"), ("rows", 1, "")):
         sigma = next((r["sigma"] for r in ledger["releases"] if r["name"] == name and "sigma" in r), 0.0)
         if sigma and sigma * math.sqrt(holders) >= rows / 2:
             text = f"It was released with noise of standard deviation {sigma:.4g}{each}."
-            entries.append(("The number of rows is not known.", text))
+            entries.append((f"The number of {many} is not known.", text))
     return entries
 
 
@@ -402,7 +407,9 @@ def _made(facts: RunFacts) -> Iterator[Piece]:
 
 def _rounds(facts: RunFacts) -> Iterator[Piece]:
     lines, constant, rounds = {}, [], [r for r in facts.rounds if r["round"] > 0]
+    _, many = unit_from_dict(facts.ledger).counted
     for key, title in _BY_ROUND.items():
+        title = title.replace("rows", many)
         values = [(r["round"], float(r[key])) for r in rounds if r.get(key) is not None]
         if key == "sigma":
             noise = {round: _least_noise(facts.ledger, round) for round, _ in values}

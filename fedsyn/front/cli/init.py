@@ -92,7 +92,10 @@ def config_text(files: Sequence[str], options: dict[str, Any], of_persons: bool 
     from fedsyn import yamlio
 
     data: dict[str, Any] = {"source": files[0] if len(files) == 1 else list(files), "schema": "schema.yaml"}
-    parts = [_HEAD + yamlio.dumps({"data": data | ({"options": options} if options else {})}), _BUDGET_OF_PERSONS if of_persons else _BUDGET]
+    parts = [
+        _HEAD + yamlio.dumps({"data": data | ({"options": options} if options else {})}),
+        _BUDGET_OF_PERSONS if of_persons else _BUDGET,
+    ]
     parts += [_ALONE] if len(files) == 1 else []
     parts += [_PARQUET] if all(file.lower().endswith(".parquet") for file in files) else []
     return "\n".join(parts)

@@ -38,7 +38,10 @@ _STANDS = {
 
 def plan(
     config: ConfigArgument,
-    rows: Annotated[int | None, typer.Option(min=2, help="Rows of all holders together, as publicly known.")] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=2, help="Rows of all holders together, as publicly known; of people, their number."),
+    ] = None,
     epsilon: Annotated[
         list[float] | None,
         typer.Option(min=0.001, max=1000, help="Epsilon to look at beside the run's own; may be repeated."),
@@ -86,7 +89,7 @@ def plan(
 
 
 def _title(plan: Plan) -> str:
-    return f"{plan.mechanism}, rows: {plan.rows:,}, holders: {plan.holders:,}, columns: {plan.columns:,}"
+    return f"{plan.mechanism}, {plan.of}: {plan.rows:,}, holders: {plan.holders:,}, columns: {plan.columns:,}"
 
 
 def _table(plan: Plan) -> Table:
@@ -109,18 +112,18 @@ def _texts(plan: Plan) -> list[str]:
         "sketch_aim on the tables that chose it. 'links from 0.3 in 20': in 20 pairs nine of ten links with an "
         "association (Cramér's V) above 0.3 would be seen; nothing can be said about the others.",
         _STANDS[plan.basis],
-        f"At epsilon {expected.epsilon:g} {_bins(expected.run.bins, expected.run.side)}.",
+        f"At epsilon {expected.epsilon:g} {_bins(expected.run.bins, expected.run.side, plan.of)}.",
         f"Each holder gets {expected.run.messages:,.0f} messages over {plan.protocol}, {expected.run.down:.2g} MB, and "
         f"sends {expected.run.up:.2g} MB; the run takes {lasts} or more: computed here, one holder after the "
         "other, and half a second for each exchange of a deployment.",
     ]
 
 
-def _bins(bins: float, side: float) -> str:
+def _bins(bins: float, side: float, of: str) -> str:
     """Returns a clause on how many bins noise leaves readable."""
     if bins < 2.0:
-        return "noise moves more than a tenth of the rows of any column, or nothing is known of it"
-    text = f"noise moves less than a tenth of the rows of a column with up to {bins:,.0f} even bins"
+        return f"noise moves more than a tenth of the {of} of any column, or nothing is known of it"
+    text = f"noise moves less than a tenth of the {of} of a column with up to {bins:,.0f} even bins"
     return f"{text}, and of a measured pair with up to {side:,.0f} x {side:,.0f}" if side >= 2.0 else text
 
 

@@ -27,7 +27,7 @@ from fedsyn.front.cli.console import (
     say_verdict,
     working,
 )
-from fedsyn.output import counted, say
+from fedsyn.output import counted, plain, say
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
@@ -182,12 +182,13 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.evaluation.real.metrics import is_quality
     from fedsyn.evaluation.record import PREDICTED_FILE, sentence
     from fedsyn.evaluation.report.evaluations import figure_of, verdict_of
-    from fedsyn.privacy.unit import promised, protects
+    from fedsyn.privacy.unit import counted_as, promised, protects
     from fedsyn.protocol.record import RoundRecord
     from fedsyn.runs.directory import PAGE_FILE, page_file, read_facts, read_rounds, synthetic_file
     from fedsyn.runs.report import holders_of, load_evaluations, run_alarms
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import person_columns
+    from fedsyn.table.schema.persons import persons_in_words
     from fedsyn.table.schema.vocabulary import PROTECT_PERSONS
 
     ledger = read_facts(folder / "ledger.json")
@@ -195,7 +196,10 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     if ledger["private"]:
         epsilon, _ = promised(ledger)
         say_line("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, {protects(ledger)}")
-        for name in person_columns(Schema.load(folder / "schema.yaml")) if ledger.get("persons") else ():
+        schema = Schema.load(folder / "schema.yaml").rows
+        if config.privacy.unit == "person" and schema.persons is not None:
+            say_line("persons", f"{plain(persons_in_words(schema.persons))}")
+        for name in person_columns(schema) if ledger.get("persons") else ():
             say_line("persons", f"'{name}' says which person a row is of; {PROTECT_PERSONS}", "yellow")
     else:
         reasons = "; ".join(ledger["not_private_because"])
@@ -222,7 +226,9 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     if measured:
         say_line("metrics", f"{', '.join(measured)} (of real rows: not for publication)")
     if config.data.test_fraction:
-        say_line("held out", f"{config.data.test_fraction:.4g} of the rows, for evaluation: they are not in the table")
+        whose = counted_as(config.privacy.unit)[1]
+        share = f"{config.data.test_fraction:.4g} of the {whose}"
+        say_line("held out", f"{share}, for evaluation: they are not in the table")
     for line in read_rounds(folder, measured=False)[:1]:
         for missing in RoundRecord.read(line).not_joined:
             say_line("not joined", str(missing), "yellow")
@@ -232,4 +238,5 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     if page is not None:
         whose = "beside real rows, not for publication" if page.name == PAGE_FILE else "may be published"
         say_line("page", f"{page} ({whose})")
-    say_line("more rows", f"fedsyn sample {shlex.quote(str(folder))} --rows 1000 --out more.csv")
+    more = f"more {counted_as(config.privacy.unit)[1]}"
+    say_line(more, f"fedsyn sample {shlex.quote(str(folder))} --rows 1000 --out more.csv")

@@ -43,7 +43,9 @@ def sample(
     rows: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of rows; default: as many as the fitted table has, five times as many of --tables."
+            min=1,
+            help="Number of rows, or of people where a run protects them; default: as many as the fitted table has, "
+            "five times as many of --tables.",
         ),
     ] = None,
     where: Annotated[
@@ -70,6 +72,7 @@ def sample(
     from fedsyn.config import MOST_ROWS
     from fedsyn.front.archive import read_release
     from fedsyn.front.conditions import read_conditions, restrict
+    from fedsyn.privacy.unit import counted_as
     from fedsyn.randomness import Randomness
     from fedsyn.runs.synthesis import expected_rows, write_synthetic
     from fedsyn.table.data.options import written_as
@@ -91,12 +94,12 @@ def sample(
         _to_standard_output(schema, model, wanted, Randomness(seed), layout)
     else:
         # Made beside its place, so that a file is there whole or not at all.
-        drawing = working(f"drawing {wanted:,} rows")
+        drawing = working(f"drawing {counted(wanted, *counted_as(release.config.privacy.unit))}")
         with writing(out), drawing, tempfile.TemporaryDirectory(dir=out.parent) as folder:
             staging = Path(folder) / f"rows{out.suffix.lower()}"
             write_synthetic(staging, schema, model, wanted, Randomness(seed), keep=False, layout=layout)
             staging.replace(out)
-        say(f"{wanted:,} rows in {out}", error=True)
+        say(f"{counted(wanted, *counted_as(release.config.privacy.unit))} in {out}", error=True)
     _warn(release, "this table")
 
 

@@ -230,7 +230,9 @@ def people_counted(schema: Any, repeats: Mapping[str, Repeats], names: Collectio
                 each = f"'{name}': {rows_each(name, *repeats[name], persons=known)}"
             sentences.append(f"{each}; {EITHER_UNIT}")
         elif name not in repeats:
-            sentences += [f"'{name}' says which person a row is of: {FOR_ONE_ROW}; {PROTECT_PERSONS}"] * (name in persons)
+            sentences += [f"'{name}' says which person a row is of: {FOR_ONE_ROW}; {PROTECT_PERSONS}"] * (
+                name in persons
+            )
         elif name in persons or repeats[name].values < repeats[name].rows:
             sentences.append(f"'{name}': {several_rows(name, *repeats[name], persons=known)}")
     return sentences
@@ -246,8 +248,8 @@ def beyond(schema: Any, repeats: Mapping[str, Repeats]) -> list[str]:
         return []
     most = repeats[persons.id].most
     return [
-        f"'{persons.id}': somebody has {counted(most, 'row')}, more than persons.most_rows: {persons.most_rows:,} in the "
-        f"schema, and counts as a person with {persons.most_rows:,}"
+        f"'{persons.id}': somebody has {counted(most, 'row')}, and persons.most_rows in the schema is "
+        f"{persons.most_rows:,}: who has more counts as a person with {persons.most_rows:,}"
     ]
 
 

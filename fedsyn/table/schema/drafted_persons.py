@@ -15,7 +15,6 @@ import numpy as np
 from fedsyn.domain import Codes
 from fedsyn.errors import SchemaError
 from fedsyn.lazy import pd
-from fedsyn.output import counted
 from fedsyn.table.schema import vocabulary
 from fedsyn.table.schema.approval import PERSONS
 from fedsyn.table.schema.column_base import AsideColumn, IdentifierColumn
@@ -35,21 +34,21 @@ class ProposedPersons:
     Attributes:
         persons: who they are.
         people: number of them.
-        several: number of those with several rows.
+        rows: that say whose they are.
         most: the largest number of rows.
     """
 
     persons: Persons
     people: int
-    several: int
+    rows: int
     most: int
 
     @property
     def hint(self) -> str:
         """A sentence for the person who has the rows."""
+        each = vocabulary.rows_each(self.persons.id, self.people, self.rows, self.most)
         return (
-            f"{counted(self.people, 'person', 'people')}, up to {counted(self.most, 'row')} each. "
-            f"{persons_in_words(self.persons)}. This is `persons:` at the end, a guess from the rows: "
+            f"{each}. {persons_in_words(self.persons)}. This is `persons:` at the end, a guess from the rows: "
             "privacy.unit: person rests on it, and protects each of them with all rows"
         )
 
@@ -86,7 +85,7 @@ def proposed_persons(
         type(schema).from_dict(schema.to_dict() | {"persons": proposal.model_dump(mode="json")})
     except SchemaError:
         return None
-    return ProposedPersons(proposal, len(rows), several, most)
+    return ProposedPersons(proposal, len(rows), int(rows.sum()), most)
 
 
 def marked(guess: Guess, proposed: ProposedPersons) -> Guess:
@@ -145,9 +144,7 @@ def _changes(columns: Mapping[str, Codes], whose: Codes) -> dict[str, int]:
     persons = whose[there]
     first = np.empty(persons.max(initial=-1) + 1, np.int64)
     first[persons[::-1]] = there[::-1]
-    return {
-        name: len(np.unique(persons[codes[there] != codes[first[persons]]])) for name, codes in columns.items()
-    }
+    return {name: len(np.unique(persons[codes[there] != codes[first[persons]]])) for name, codes in columns.items()}
 
 
 def _order(names: Collection[str], guesses: Mapping[str, Guess], holding: Collection[Proposal]) -> bool | str:

@@ -20,7 +20,15 @@ from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.notebook import Shown, View
 from fedsyn.output import first_of, plain
-from fedsyn.table.schema.approval import How, approved_columns, findings, not_approved, not_stated, standing, unapproved_in
+from fedsyn.table.schema.approval import (
+    How,
+    approved_columns,
+    findings,
+    not_approved,
+    not_stated,
+    standing,
+    unapproved_in,
+)
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase, kind_of
 from fedsyn.table.schema.columns import CategoricalColumn, Column, column_dict
