@@ -403,6 +403,7 @@ class PrivacyNode(Node):
         delta: chance that the promise fails outright; keep it well below one divided by the number of rows.
         unit: whose presence is hidden: one 'row', added or removed, at one client; one 'person' with all rows at one
             client; or one 'client' with all its rows. A person needs a schema that says who is one (`persons`).
+            With such a schema 'row' has to be written: left out, it is refused.
         holders_per_person: h, at how many clients the rows of one person may lie, where the unit is a person. With 1 a
             person's rows lie at one client; who may be known to h of them costs h^2 times as much.
         rows_per_client: the most rows with which a client takes part, where the unit is a client. One with more draws

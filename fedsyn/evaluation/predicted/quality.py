@@ -308,9 +308,7 @@ def predict_quality(
         schema: of the table; None: what `other` and an order are is not known.
     """
     sketch_errors = list(sketch_errors)
-    unlisted = () if schema is None else unlisted_shares(schema, model, evidence)
-    if schema is not None and schema.rows is not schema:  # what the next row holds, some row shows as its own
-        unlisted = tuple(one for one in unlisted if not one.column.startswith(next_name("")))
+    unlisted = _unlisted(schema, model, evidence)
     if evidence is None or isinstance(model, MixtureModel):
         return PredictedQuality(unlisted=unlisted, why="the mechanism releases no marginals")
     # Columns, pairs and cliques whose marginals are small enough to be formed.
@@ -332,9 +330,8 @@ def predict_quality(
 
     index, share = [at[q] for q in cliques], np.array(weights) / max(math.fsum(weights), 1e-300)
     if not cliques:
-        left_out, why = len(workload.cliques), "its marginals are too large"
-        known = errors_of(ones), errors_of(pairs)
-        return PredictedQuality(None, *known, left_out=left_out, unlisted=unlisted, why=why)
+        known, why = (errors_of(ones), errors_of(pairs)), "its marginals are too large"
+        return PredictedQuality(None, *known, left_out=len(workload.cliques), unlisted=unlisted, why=why)
     # The workload's mean, and the other grounds of the verdict.
     moments = {} if schema is None else seen_moments(predictor.effects, schema)
     others = {name: float(share @ one.errors[index]) for name, one in zip(SCENARIOS, might, strict=True)}
@@ -352,6 +349,14 @@ def predict_quality(
         label=None if schema is None else schema.label,
         of="rows" if schema is None or schema.rows is schema else "people",
     )
+
+
+def _unlisted(schema: Schema | None, model: AnyModel, evidence: Evidence | None) -> tuple[UnlistedShare, ...]:
+    """Returns the shares of what a schema does not list; of records not those of the next row."""
+    if schema is None:
+        return ()
+    next_row = next_name("") if schema.rows is not schema else "\0"
+    return tuple(one for one in unlisted_shares(schema, model, evidence) if not one.column.startswith(next_row))
 
 
 def _formed(workload: Workload, domain: Domain) -> tuple[list[Clique], list[float]]:

@@ -173,6 +173,20 @@ def explain(
     say(text.rstrip("\n"))
 
 
+def _say_persons(folder: Path, config: RunConfig, unprotected: bool) -> None:
+    """Prints who a person is, or which columns of persons the run does not protect."""
+    from fedsyn.table.schema import Schema
+    from fedsyn.table.schema.approval import person_columns
+    from fedsyn.table.schema.persons import persons_in_words
+    from fedsyn.table.schema.vocabulary import PROTECT_PERSONS
+
+    schema = Schema.load(folder / "schema.yaml").rows
+    if config.privacy.unit == "person" and schema.persons is not None:
+        say_line("persons", plain(persons_in_words(schema.persons)))
+    for name in person_columns(schema) if unprotected else ():
+        say_line("persons", f"'{name}' says which person a row is of; {PROTECT_PERSONS}", "yellow")
+
+
 def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> None:
     """Prints what a person wants to know first of a finished run.
 
@@ -186,21 +200,13 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.protocol.record import RoundRecord
     from fedsyn.runs.directory import PAGE_FILE, page_file, read_facts, read_rounds, synthetic_file
     from fedsyn.runs.report import holders_of, load_evaluations, run_alarms
-    from fedsyn.table.schema import Schema
-    from fedsyn.table.schema.approval import person_columns
-    from fedsyn.table.schema.persons import persons_in_words
-    from fedsyn.table.schema.vocabulary import PROTECT_PERSONS
 
     ledger = read_facts(folder / "ledger.json")
     say_line("synthetic table", str(synthetic_file(folder)))
     if ledger["private"]:
         epsilon, _ = promised(ledger)
         say_line("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, {protects(ledger)}")
-        schema = Schema.load(folder / "schema.yaml").rows
-        if config.privacy.unit == "person" and schema.persons is not None:
-            say_line("persons", f"{plain(persons_in_words(schema.persons))}")
-        for name in person_columns(schema) if ledger.get("persons") else ():
-            say_line("persons", f"'{name}' says which person a row is of; {PROTECT_PERSONS}", "yellow")
+        _say_persons(folder, config, bool(ledger.get("persons")))
     else:
         reasons = "; ".join(ledger["not_private_because"])
         say_line("privacy", f"do not release this table ({reasons})", "yellow")

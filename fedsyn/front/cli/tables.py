@@ -42,11 +42,7 @@ def sample(
     source: Annotated[Path, typer.Argument(help="Saved model, or directory of a run.", metavar="MODEL_OR_RUN")],
     rows: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Number of rows, or of people where a run protects them; default: as many as the fitted table has, "
-            "five times as many of --tables.",
-        ),
+        typer.Option(min=1, help="Number of rows, or protected people; default: as fitted, five times with --tables."),
     ] = None,
     where: Annotated[
         list[str] | None,
@@ -94,12 +90,13 @@ def sample(
         _to_standard_output(schema, model, wanted, Randomness(seed), layout)
     else:
         # Made beside its place, so that a file is there whole or not at all.
-        drawing = working(f"drawing {counted(wanted, *counted_as(release.config.privacy.unit))}")
+        drawn = counted(wanted, *counted_as(release.config.privacy.unit))
+        drawing = working(f"drawing {drawn}")
         with writing(out), drawing, tempfile.TemporaryDirectory(dir=out.parent) as folder:
             staging = Path(folder) / f"rows{out.suffix.lower()}"
             write_synthetic(staging, schema, model, wanted, Randomness(seed), keep=False, layout=layout)
             staging.replace(out)
-        say(f"{counted(wanted, *counted_as(release.config.privacy.unit))} in {out}", error=True)
+        say(f"{drawn} in {out}", error=True)
     _warn(release, "this table")
 
 
