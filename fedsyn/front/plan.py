@@ -392,7 +392,7 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
 
 
 def _codes(schema: Schema, table: pd.DataFrame) -> npt.NDArray[np.integer]:
-    """Returns the codes of a table's rows, or of a record of each person."""
+    """Returns the codes of a table's rows, or of its records."""
     if schema.rows is schema:
         return np.asarray(schema.block(table).codes)
     maker = RecordMaker(schema.rows, np.random.default_rng(_SEED))

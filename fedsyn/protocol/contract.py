@@ -545,7 +545,7 @@ def public_facts(config: RunConfig) -> str:
 
 
 def counts_of(unit: str) -> str:
-    """Returns what a client's size is called: where persons are protected, it counts them."""
+    """Returns the name of clients' sizes under a unit."""
     return "counts of people" if unit == "person" else "row counts"
 
 

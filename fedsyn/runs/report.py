@@ -272,7 +272,7 @@ def facts_of(
 
 
 def most_rows_of(schema: Schema | None) -> int | None:
-    """Returns the most rows of one person, where a run has records of persons."""
+    """Returns the most rows of one person; None for single rows."""
     of_records = schema is not None and schema.rows is not schema
     return schema.rows.persons.most_rows if of_records and schema and schema.rows.persons else None
 

@@ -1,6 +1,7 @@
-"""Refuses a promise for single rows, where a schema says that a person has several.
+"""Refuses a promise for single rows where persons repeat.
 
-It rests on the schema and the configuration alone, which are public, and comes before anything is charged.
+The schema says that they do. It rests on the schema and the configuration alone, which are public, and comes before
+anything is charged.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ def require_unit(config: RunConfig, schema: Schema) -> None:
 
 
 def of_rows(config: RunConfig, rows: int) -> str:
-    """Returns words for the epsilon of somebody with some rows, by the run's accountant.
+    """Returns words for the epsilon of somebody with some rows.
 
     Between tables with and without them lie as many tables as there are rows. Each moves what is released by at most
     the stated sensitivity, so all of them together move it by k times as much: rho and mu² are k² times those of a row
-    (`fedsyn.privacy.unit`). Where the accountant is no Gaussian's, k steps of (epsilon, delta) are taken.
+    (`fedsyn.privacy.unit`). Where the run's accountant is of neither unit, k steps of (epsilon, delta) are taken.
     """
     privacy, name = config.privacy, contract_class(config.mechanism.name).accountant
     if name in ("zcdp", "gaussian"):

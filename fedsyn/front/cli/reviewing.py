@@ -138,7 +138,9 @@ def _ask_about_constraints(file: Path) -> None:
 
 
 def ask_about_persons(file: Path, rows: pd.DataFrame | None) -> None:
-    """Asks whether identifiers that repeat are persons, and approves what the draft says of them.
+    """Asks whether identifiers that repeat are persons.
+
+    A yes approves what the draft says of them.
 
     Until somebody says that it does not, a run for single rows says that its promise is not for one person.
     """

@@ -402,7 +402,7 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
 
 
 def _of_persons(schema: Schema, seen: Seen | None) -> list[str]:
-    """Returns sentences on columns that differ between the rows of a person, against the schema."""
+    """Returns sentences on columns that are constant in the schema alone."""
     from fedsyn.table.schema.drafted_persons import differing
     from fedsyn.table.schema.holdings import changing
 

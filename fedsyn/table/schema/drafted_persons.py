@@ -89,14 +89,16 @@ def proposed_persons(
 
 
 def marked(guess: Guess, proposed: ProposedPersons) -> Guess:
-    """Returns the guess of the identifier of persons, marked as what they rest on."""
+    """Returns the guess of the identifier, marked as one of persons."""
     assert isinstance(guess.column, IdentifierColumn)
     column = guess.column.model_copy(update={"drafted": (*guess.column.drafted, PERSONS)})
     return replace(guess, column=column, hints=(proposed.hint,))
 
 
 def rounded_up(rows: int) -> int:
-    """Returns the next of 2, 5, 10, 20, 50 and so on, from a number of rows on.
+    """Returns a round number of rows that is not smaller.
+
+    It is 2, 5, 10, 20, 50 and so on.
 
     >>> [rounded_up(rows) for rows in (2, 3, 12, 50, 51)]
     [2, 5, 20, 50, 100]
@@ -118,7 +120,7 @@ def _numbered(series: pd.Series, missing: Collection[str]) -> Codes:
 
 
 def differing(schema: Any, frame: pd.DataFrame) -> dict[str, int]:
-    """Returns the columns of `persons.constant` that are not, and of how many persons.
+    """Returns the persons in whom a constant column differs, by column.
 
     Values are compared as the schema has them: those of one bin or group are the same.
     """
@@ -130,7 +132,7 @@ def differing(schema: Any, frame: pd.DataFrame) -> dict[str, int]:
 
 
 def _encoded(schema: Any, name: str, series: pd.Series) -> Codes:
-    """Returns the codes of a column, one for all that it cannot place."""
+    """Returns the codes of a column, -1 for what it cannot place."""
     encoder = Encoder({name: schema.columns[name]}, schema.missing_text, np.int64)
     block = encoder.block(series.to_frame(name))
     codes = np.full(len(series), -1, np.int64)
@@ -139,7 +141,7 @@ def _encoded(schema: Any, name: str, series: pd.Series) -> Codes:
 
 
 def _changes(columns: Mapping[str, Codes], whose: Codes) -> dict[str, int]:
-    """Returns the number of persons in whose rows a column is not the same, by column."""
+    """Returns the persons in whose rows a column differs, by column."""
     there = np.flatnonzero(whose >= 0)
     persons = whose[there]
     first = np.empty(persons.max(initial=-1) + 1, np.int64)

@@ -73,7 +73,7 @@ class Persons(BaseModel):
 
 
 def persons_in_words(persons: Persons) -> str:
-    """Returns what a schema says of persons, in one sentence without its end.
+    """Returns the persons of a schema in one clause.
 
     >>> persons_in_words(Persons(id="patient", order="day", constant=("sex",), most_rows=20))
     "'patient' says whose a row is; a person has 1 to 20 rows, in the order of 'day'; 'sex' is the same in all of them"

@@ -240,7 +240,7 @@ def stated(text: str, rule: str, *, holds: bool, where: str = "schema") -> str:
 
 
 def with_persons(text: str, name: str, is_person: bool, most_rows: int | None = None, where: str = "schema") -> str:
-    """Returns the text with the answer to whether an identifier says whose a row is.
+    """Returns the text with an answer about an identifier of persons.
 
     Args:
         text: of a schema.
@@ -265,7 +265,7 @@ def with_persons(text: str, name: str, is_person: bool, most_rows: int | None = 
 
 
 def _with_key(text: str, key: str, data: Any) -> str:
-    """Returns the text with another value under a key at its top; None takes the key out."""
+    """Returns the text with another value of a top key, or without it."""
     document: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     node, value = next((node, value) for node, value in document.value if node.value == key)
     end = value.end_mark.index

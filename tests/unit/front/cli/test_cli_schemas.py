@@ -260,7 +260,7 @@ def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
     said = (
         "40 people, up to 6 rows each. 'subject' says whose a row is; a person has 1 to 10 rows, in the order of 'came'"
     )
-    assert f"subject: {said}; no column is the same in all of them. " in out
+    assert f"subject: {said}; no column is the same in all of them." in out
     assert re.search(r"Holds in all 240 rows: came <= left\. .*% would break it if its columns were independent\.", out)
     # Of what was dropped nothing is asked.
     answers = iter(["A, B, C", "y", "2024-01-01, 2024-06-30", "0", "d", "y", "n", "y"])
