@@ -352,7 +352,7 @@ def predict_quality(
 
 
 def _unlisted(schema: Schema | None, model: AnyModel, evidence: Evidence | None) -> tuple[UnlistedShare, ...]:
-    """Returns the shares of what a schema does not list; of records not those of the next row."""
+    """Returns the unlisted shares, of records without the next row's."""
     if schema is None:
         return ()
     next_row = next_name("") if schema.rows is not schema else "\0"

@@ -23,8 +23,8 @@ from fedsyn.table.schema.approval import PERSONS, Finding, How, left, not_stated
 from fedsyn.table.schema.column_base import IdentifierColumn
 from fedsyn.table.schema.persons import persons_in_words
 from fedsyn.table.schema.review import (
-    answered,
     approve,
+    dropped,
     example_of,
     proposed_lines,
     stated,
@@ -98,8 +98,7 @@ def _answered(file: Path, name: str, answer: str, findings: Mapping[str, Finding
         if answer == "e":
             text = _edited(text, name, str(file))
         elif answer == "d":
-            column = Schema.loads(text, str(file)).edited(**{name: {"kind": "drop"}}).to_dict()["columns"][name]
-            text = answered(text, name, column, str(file))
+            text = dropped(text, name, str(file))
         elif answer in ("y", "p", "f", "b"):
             public = typer.prompt("public because").strip() if answer == "p" else None
             text = approve(text, [name], How(few, public, answer == "f", answer == "b"), findings, str(file))

@@ -174,7 +174,7 @@ def explain(
 
 
 def _say_persons(folder: Path, config: RunConfig, unprotected: bool) -> None:
-    """Prints who a person is, or which columns of persons the run does not protect."""
+    """Prints who a person is, or which columns of persons are unprotected."""
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import person_columns
     from fedsyn.table.schema.persons import persons_in_words

@@ -146,7 +146,7 @@ def _others(absent: int, unplaced: int) -> str:
 PERSONS = "persons"
 
 
-def unapproved_in(schema: Any) -> dict[str, tuple[str, ...]]:
+def waiting(schema: Any) -> dict[str, tuple[str, ...]]:
     """Returns what was read from data and nobody approved, by column."""
     whose = {} if schema.persons is None else {schema.persons.id: schema.aside[schema.persons.id]}
     marks = {name: column.drafted for name, column in schema.columns.items()}

@@ -20,15 +20,7 @@ from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.notebook import Shown, View
 from fedsyn.output import first_of, plain
-from fedsyn.table.schema.approval import (
-    How,
-    approved_columns,
-    findings,
-    not_approved,
-    not_stated,
-    standing,
-    unapproved_in,
-)
+from fedsyn.table.schema.approval import How, approved_columns, findings, not_approved, not_stated, standing, waiting
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase, kind_of
 from fedsyn.table.schema.columns import CategoricalColumn, Column, column_dict
@@ -304,11 +296,8 @@ class Schema(BaseModel, Shown):
 
     @property
     def unapproved(self) -> dict[str, tuple[str, ...]]:
-        """Unapproved facts read from the data.
-
-        Of the columns set aside only the one of `persons` has any.
-        """
-        return unapproved_in(self)
+        """Unapproved facts read from the data, of modelled columns and of persons."""
+        return waiting(self)
 
     def require_approved(self) -> None:
         """Refuses a drafted schema that nobody has approved as public.

@@ -264,8 +264,20 @@ def with_persons(text: str, name: str, is_person: bool, most_rows: int | None = 
     return answered(text, name, data, where)
 
 
+def dropped(text: str, name: str, where: str = "schema") -> str:
+    """Returns the text with a column left out, of `persons`, too."""
+    persons = Schema.loads(text, where).persons
+    if persons is not None and name in (persons.order, *persons.constant):
+        left: dict[str, Any] = {"constant": tuple(one for one in persons.constant if one != name)}
+        left |= {"order": False} if persons.order == name else {}
+        new = persons.model_copy(update=left).model_dump(mode="json", exclude_defaults=True)
+        text = _with_key(text, "persons", new)
+    column = Schema.loads(text, where).edited(**{name: {"kind": "drop"}}).to_dict()["columns"][name]
+    return answered(text, name, column, where)
+
+
 def _with_key(text: str, key: str, data: Any) -> str:
-    """Returns the text with another value of a top key, or without it."""
+    """Returns the text with a top key replaced, or without it."""
     document: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     node, value = next((node, value) for node, value in document.value if node.value == key)
     end = value.end_mark.index

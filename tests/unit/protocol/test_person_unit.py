@@ -57,7 +57,7 @@ def test_the_report_says_that_a_person_is_protected() -> None:
     assert promised(private) == (private["epsilon"], private["unit"])
     three = run("fed_naive_bayes", 3).strategy.ledger.report()
     assert three["unit"] == "one person with all rows at up to 3 clients, added or removed"
-    assert three["statement"]["cost"].startswith("a person pays 3^2 times what is said here for one row")
+    assert three["statement"]["cost"].startswith("a person pays 3^2 times what is said here for one record")
     public = run("fed_naive_bayes", privacy={"client_sizes": "public"}).strategy.ledger.report()
     assert "a person can only be exchanged for another" in public["adjacency"]
 

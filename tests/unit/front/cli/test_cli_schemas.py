@@ -258,9 +258,9 @@ def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
     result = fedsyn("init", "visits.csv")
     out = " ".join(result.out.split())
     said = (
-        "40 people, up to 6 rows each. 'subject' says whose a row is; a person has 1 to 10 rows, in the order of 'came'"
+        "40 people, up to 6 rows each. 'subject' says whose a row is; a person has 1 to 10 rows, in the order of 'left'"
     )
-    assert f"subject: {said}; no column is the same in all of them." in out
+    assert f"subject: {said}; 'came' is the same in all of them." in out
     assert re.search(r"Holds in all 240 rows: came <= left\. .*% would break it if its columns were independent\.", out)
     # Of what was dropped nothing is asked.
     answers = iter(["A, B, C", "y", "2024-01-01, 2024-06-30", "0", "d", "y", "n", "y"])
@@ -278,6 +278,7 @@ def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
     assert not schema.unapproved and "DRAFT" not in text and "people" not in text and "#?" not in text
     assert schema.columns["ward"].categories == ("A", "B", "C") and schema.columns["came"].upper == "2024-06-30"
     assert schema.columns["q1"].unordered == ("keine Angabe",) and schema.aside["left"].kind == "drop"
+    assert schema.persons is not None and (schema.persons.order, schema.persons.constant) == (False, ("came",))
     result = fedsyn("schema", "check", "schema.yaml", "--data", "visits.csv")
     assert result.code == 0 and "'subject': 40 people" in result.out
 

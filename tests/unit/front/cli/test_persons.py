@@ -131,6 +131,18 @@ def test_a_unit_of_rows_has_to_be_said_aloud(call: Fedsyn, tmp_path: Path) -> No
     assert call("explain", "run.yaml").code == 0
 
 
+@pytest.mark.slow
+def test_a_plan_counts_people(call: Fedsyn) -> None:
+    """A public table of 300 people with 1,200 rows or so stands in for as many people."""
+    table = visits()
+    table.to_csv("visits.csv", index=False)
+    assert call("init", "visits.csv").code == 0
+    assert call("schema", "review", "schema.yaml", "--all", "--data", "visits.csv").code == 0
+    result = call("plan", "run.yaml", "--public", "visits.csv", "--epsilon", "1")
+    assert result.code == 0 and f"people: {table['nhs_no'].nunique():,}, holders: 1" in result.out, result
+    assert "a tenth of the people of" in flat(result.out) or "moves more than a tenth of the people" in flat(result.out)
+
+
 @pytest.mark.parametrize("once", [False, True])
 def test_what_is_public_rests_on_the_schema_and_on_no_row(call: Fedsyn, once: bool) -> None:
     """Whether any identifier repeats changes nothing but the terminal of the person who has the file."""
