@@ -363,7 +363,7 @@ def _encode(
 
 
 def _natives(source: Source, makers: Sequence[RecordMaker], fits: Flags) -> npt.NDArray[np.int64] | None:
-    """Returns the source's own client of each encoded row, if it has any.
+    """Returns the source's own client of each encoded row, or None.
 
     A person is at the client of the row that comes first.
     """
