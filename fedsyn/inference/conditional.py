@@ -9,7 +9,7 @@ exact, and costs for each row what the model costs among the open attributes alo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -88,12 +88,13 @@ class Conditional:
             order.append(name)
         return order, largest
 
-    def drawn(self, codes: Codes, rng: RandomSource) -> Codes:
+    def drawn(self, codes: Codes, rng: RandomSource, tilt: Mapping[str, Floats] | None = None) -> Codes:
         """Returns rows with open attributes drawn.
 
         Args:
             codes: (n, d) rows; what stands in the open attributes means nothing.
             rng: one number for each row and open attribute.
+            tilt: open attribute -> (values,) log weights beside the model's.
 
         Raises:
             ValueError: a row that the model makes impossible, whatever is drawn.
@@ -101,11 +102,12 @@ class Conditional:
         out = np.array(codes)
         block = max(1, _CELLS // self._largest)
         for start in range(0, len(codes), block):
-            self._draw(out[start : start + block], rng)
+            self._draw(out[start : start + block], rng, tilt or {})
         return out
 
-    def _draw(self, rows: Codes, rng: RandomSource) -> None:
+    def _draw(self, rows: Codes, rng: RandomSource, tilt: Mapping[str, Floats]) -> None:
         factors = [Factor(scope, self._chosen(rows, given, table)) for given, scope, table in self._parts]
+        factors += [Factor((name,), weights[None]) for name, weights in tilt.items()]
         steps: list[tuple[str, Factor]] = []
         for name in self._order:
             mine = [factor for factor in factors if name in factor.scope]

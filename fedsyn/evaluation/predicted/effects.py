@@ -120,7 +120,7 @@ class Coarse:
     inside: float = 0.0
 
     def hidden(self, squared: float) -> float:
-        """Returns the share of an effect's R^2 inside the groups that the model lacks.
+        """Returns the share of R^2 inside groups that the model lacks.
 
         A model is a projection of the table: what the table has beyond independence is what the model has, plus what
         it lacks, in squares. So inside the groups it lacks (1 - visible) R^2 less its own.
@@ -350,9 +350,9 @@ class Effects:
         return squared * scale, 1.0 / max(scale**2 * noises * m.sigma**4, 1e-200)
 
     def _determined(self, m: Measurement, shape: tuple[int, ...]) -> Floats:
-        """Returns what the model's marginals of a clique's parts determine of it, (cells or groups,).
+        """Returns (cells or groups,) a clique as its parts determine it.
 
-        It is the table of the largest entropy that has the marginals of all attributes but one, by iterative
+        They are the model's marginals of it. It is the table of the largest entropy that has the marginals of all attributes but one, by iterative
         proportional fitting. It starts from independence and reads no measurement of the whole clique.
         """
         parts = [tuple(name for name in m.clique if name != left) for left in m.clique]
@@ -453,7 +453,10 @@ class Effects:
 
 
 def scaled(table: Floats, targets: Sequence[Floats]) -> Floats:
-    """Returns a table scaled to marginals, each of which has a length of 1 along one axis."""
+    """Returns a table scaled to marginals.
+
+    Each of them has a length of 1 along one axis.
+    """
     for _ in range(_SWEEPS):
         off = 0.0
         for axis, target in enumerate(targets):

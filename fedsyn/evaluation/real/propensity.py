@@ -159,11 +159,11 @@ class _Tree:
         node, reached = np.zeros(len(codes), np.intp), np.zeros(len(scored), np.intp)
         return cls(table, marks.astype(np.intp), node, others, np.arange(len(scored)), reached)
 
-    def of_nodes(self, kept: Flags) -> _Tree:
+    def of_nodes(self, going: Flags) -> _Tree:
         """Returns the rows of some nodes, which are numbered anew."""
-        if kept.all():
+        if going.all():
             return self
-        anew, grown, gone = np.cumsum(kept) - 1, kept[self.node], kept[self.reached]
+        anew, grown, gone = np.cumsum(going) - 1, going[self.node], going[self.reached]
         rows = np.compress(grown, self.table, axis=1), self.marks[grown], anew[self.node[grown]]
         return _Tree(*rows, np.compress(gone, self.scored, axis=1), self.place[gone], anew[self.reached[gone]])
 

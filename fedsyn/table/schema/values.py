@@ -82,7 +82,7 @@ _WIDTHS = {"Y": 4, "m": 2, "d": 2, "y": 2}
 
 @cache
 def _width(form: str) -> int:
-    """Number of digits of a form of digits alone; 0 of another form."""
+    """Returns the digits of a form of nothing else, or 0."""
     return sum(_WIDTHS[code] for code in form[1::2]) if re.fullmatch(r"(%[Ymdy])+", form) else 0
 
 
