@@ -97,7 +97,8 @@ class WholePersons:
     def _shares(self, records: Codes, rng: np.random.Generator) -> tuple[list[Floats], list[Floats]]:
         """Returns shares of values, in records and in drawn rows.
 
-        There is one array of each for each column of a row. A record stands for all rows that have a next one; the last row is a next one alone.
+        There is one array of each for each column of a row. A record stands for all rows that have a next one; the
+        last row is a next one alone.
         """
         chain = self._drawn(records, rng)
         several = chain.counts > 1

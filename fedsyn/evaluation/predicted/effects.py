@@ -352,8 +352,9 @@ class Effects:
     def _determined(self, m: Measurement, shape: tuple[int, ...]) -> Floats:
         """Returns (cells or groups,) a clique as its parts determine it.
 
-        They are the model's marginals of it. It is the table of the largest entropy that has the marginals of all attributes but one, by iterative
-        proportional fitting. It starts from independence and reads no measurement of the whole clique.
+        They are the model's marginals of it: the table of the largest entropy that has the marginals of all attributes
+        but one, by iterative proportional fitting. It starts from independence and reads no measurement of the whole
+        clique.
         """
         parts = [tuple(name for name in m.clique if name != left) for left in m.clique]
         groups = None if m.groups is None else dict(zip(m.clique, m.groups, strict=True))
