@@ -7,7 +7,7 @@ docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, prod, sqrt
@@ -16,12 +16,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
+from scipy.cluster.hierarchy import DisjointSet
 from scipy.special import chdtrc
 
 from fedsyn.domain import Floats
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
+from fedsyn.inference import Model, estimate
 from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity, PlannedTree
+from fedsyn.inference.estimation import estimate_config
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.mechanism import Clique, Measurement, MechanismStrategy, ModelView, Protocol, Sum, Summed
 from fedsyn.plugins.clients.sketch_aim import (
@@ -36,8 +39,10 @@ from fedsyn.plugins.clients.sketch_aim import (
     residual_weights,
 )
 from fedsyn.protocol.cohorts import cohort_size
+from fedsyn.randomness import RandomSource
 from fedsyn.selection.coarse import CoarseMarginals, has_order
 from fedsyn.selection.factors import Cuts, SketchedPair, correlations, factor_model, factors, looks, scores
+from fedsyn.selection.halves import halves
 from fedsyn.selection.planning import MeasurementPlan, ModelErrors, OneByOne, Planner, shrunk
 from fedsyn.selection.resolution import Ladders
 from fedsyn.selection.scores import contained_in
@@ -256,41 +261,108 @@ class SketchAim(MechanismStrategy):
     def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
         """Starts the fits from the hidden factors that the sketches show.
 
-        They stay only if the plan's predicted error is no larger with them.
+        They go where a trial speaks against them.
 
         Returns:
             The sketches, which then know what was fitted to them.
+        """
+        if (linked := self.linked(sketched)) is None:
+            return sketched
+        if self.evidence(sketched.pairs(), measurements, left) < 0.0:
+            self.record.notes.append("columns share a factor, but pairs alone explain the sketches better")
+            return sketched
+        self.model, self.capacity, shown = linked
+        self.base, self.sketches = self.model, sketched.fitted_to(shown)
+        sizes = ", ".join(f"{len(loadings)} columns" for loadings in shown)
+        self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {sizes}")
+        return self.sketches
+
+    def linked(self, sketched: Sketched) -> tuple[Model, Capacity, list[dict[str, float]]] | None:
+        """Returns the factors' model, its tree, and their loadings.
+
+        None: no factor shows, or the tree has no room for all of its columns.
         """
         assert self.model is not None
         cuts, sketched_pairs = self.cuts(), list(sketched.looks(self.masses(), self.total))
         shown = factors(correlations(sketched_pairs, cuts, self.total))
         if not shown:
-            return sketched
-        # The factor model has to fit the tree as a whole.
-        linked = factor_model(self.domain, cuts, shown, self.model.total)
-        capacity = Capacity(linked.domain, self.config.inference)
-        star = [clique for clique in linked.potentials if len(clique) > 1]
-        if len(capacity.add_while_fitting(star)) < len(star):
-            return sketched
-        # Plan from both models; the smaller predicted error stands.
-        error = self.foreseen_error(sketched, measurements, left)
-        before = self.model, self.capacity, self._view
-        self.model, self.capacity = linked, capacity
-        fitted = sketched.fitted_to(shown)
-        if self.foreseen_error(fitted, measurements, left) > error:
-            self.model, self.capacity, self._view = before
-            return sketched
-        self.base, self.sketches = linked, fitted
-        sizes = ", ".join(f"{len(loadings)} columns" for loadings in shown)
-        self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {sizes}")
-        return fitted
+            return None
+        model = factor_model(self.domain, cuts, shown, self.model.total)
+        capacity = Capacity(model.domain, self.config.inference)
+        star = [clique for clique in model.potentials if len(clique) > 1]
+        return (model, capacity, shown) if len(capacity.add_while_fitting(star)) == len(star) else None
 
-    def foreseen_error(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> float:
-        """Returns the predicted error of a plan from the last model."""
-        errors = self.errors(sketched, measurements, self.view)
-        fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
-        eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and fits(q)]
-        return self.best(errors, eligible, 1.0, left + errors.paid).error
+    def evidence(self, pairs: Sketched, measurements: Sequence[Measurement], left: float) -> float:
+        """Returns the log-likelihood that hidden factors add to sketches.
+
+        What is planned from noisy sketches flatters itself on them. So their noise is split in two halves: each in turn
+        finds the factors, plans pairs and fits, with the factors and without, and the other judges. The judge's noise
+        is independent and its variance known, so a model's log-likelihood is half its squared distance over that
+        variance, over all pairs together. The difference of two models is linear in the judge's noise: weak links add
+        up, though no sketch alone shows one. A half without a factor says nothing.
+
+        Args:
+            pairs: sketches of pairs.
+            measurements: so far.
+            left: mu^2 that is left.
+        """
+        assert self.model is not None
+        start, evidence = (self.model, self.capacity), 0.0
+        one, other = pairs.halves(self.randomness.ordinary("halves"))
+        for planned, judged in ((one, other), (other, one)):
+            if (linked := self.linked(planned)) is not None:
+                model, capacity, shown = linked
+                # Without comes first: resolutions follow from the first model.
+                evidence -= judged.likelihood(planned.seen(self.tried(*start, planned, measurements, left)))
+                fitted = planned.fitted_to(shown)
+                evidence += judged.likelihood(fitted.seen(self.tried(model, capacity, fitted, measurements, left)))
+        return evidence
+
+    def tried(
+        self, start: Model, capacity: Capacity, planned: Sketched, measurements: Sequence[Measurement], left: float
+    ) -> ModelView:
+        """Returns a fit of planned pairs, each as it was sketched.
+
+        The strongest links come first, as a spanning forest, then what a plan adds to them. A plan of all at once takes
+        a link between the ends of a chain for as much worth as one inside it.
+
+        Args:
+            start: a first model.
+            capacity: its tree.
+            planned: sketches to plan from and to fit.
+            measurements: so far.
+            left: mu^2 that is left.
+        """
+        cliques, before, node = self.candidates.cliques, (self.model, self.capacity), self.config.inference
+        settings = estimate_config(node, node.iterations or self.options.iterations, stop_at_noise_level=True)
+        self.model, self.capacity = start, capacity.copy()
+        pairs, new, steps = [i for i, q in enumerate(cliques) if len(q) == 2], list[int](), dict[int, int]()
+        for forest in (True, False):
+            errors = self.errors(planned, measurements, self.view)
+            budget = left + errors.paid
+            errors.parts[new] = 0.0
+            errors = replace(errors, noisy=dict.fromkeys(new, 0.0) | errors.noisy, steps=steps)
+            fits, inside = self.capacity.test(most=PLANNED_ATTRIBUTES), contained_in([cliques[i] for i in new])
+            which = [i for i in pairs if not inside(cliques[i]) and fits(cliques[i])]
+            if forest:
+                which = self.strongest_links(errors, which)
+            plan = self.planner.best(errors, which, self.room(1.0), budget)
+            new, steps = [*new, *plan.cliques], plan.steps
+            self.capacity.add([cliques[i] for i in plan.cliques])
+            fitted = [*measurements, *planned.residuals(contained_in([cliques[i] for i in new]))]
+            prior = start if start.domain.hidden else None
+            self.model = estimate(
+                start.domain, fitted, total=start.total, config=settings, warm_start=self.model, prior=prior
+            )
+        view = self.view
+        self.model, self.capacity = before
+        return view
+
+    def strongest_links(self, errors: ModelErrors, pairs: Sequence[int]) -> list[int]:
+        """Returns the pairs of the maximum spanning forest, by missed error."""
+        cliques, forest = self.candidates.cliques, DisjointSet(self.domain)
+        strongest = sorted((i for i in pairs if errors.parts[i] > 0.0), key=lambda i: -float(errors.parts[i]))
+        return [i for i in strongest if forest.merge(*cliques[i])]
 
     # Planning ---------------------------------------------------------------------------------------------------------
 
@@ -734,6 +806,43 @@ class Sketched:
             pairs = [q for q in self.sketcher.cliques if len(q) == 2 and loadings.keys() >= set(q)]
             shares |= dict.fromkeys(pairs, len(loadings) / max(1, len(pairs)))
         return replace(self, fitted=shares)
+
+    # Trials of plans --------------------------------------------------------------------------------------------------
+
+    def pairs(self) -> Sketched:
+        """Returns the sketches of pairs alone."""
+        which = [i for i, clique in enumerate(self.sketcher.cliques) if len(clique) == 2]
+        sketcher = replace(self.sketcher, cliques=tuple(self.sketcher.cliques[i] for i in which))
+        return Sketched(sketcher, [self.values[i] for i in which], self.sigma)
+
+    def halves(self, coins: RandomSource) -> tuple[Sketched, Sketched]:
+        """Returns two looks at the same numbers, with independent noise."""
+        one, other, sigma = halves(self.sketcher, self.values, self.sigma, coins)
+        return replace(self, values=one, sigma=sigma), replace(self, values=other, sigma=sigma)
+
+    def seen(self, view: ModelView) -> list[Floats]:
+        """Returns a model's sketches, in records."""
+        out = [np.zeros(0)] * len(self.values)
+        for which, _, sketches in self.sketcher.together(self.coarse(view)):
+            for i, sketch in zip(which.tolist(), sketches, strict=True):
+                out[i] = view.model.total * sketch
+        return out
+
+    def likelihood(self, seen: Sequence[Floats]) -> float:
+        """Returns the log-likelihood of a model's sketches, up to a constant."""
+        sigmas = [self.sketcher.sigma_of(i, self.sigma) for i in range(len(self.values))]
+        off = zip(self.values, seen, sigmas, strict=True)
+        return -0.5 * sum(float(np.square((y - x) / sigma).sum()) for y, x, sigma in off)
+
+    def residuals(self, some: Callable[[Clique], bool]) -> list[Measurement]:
+        """Returns some sketches as measured residuals, in their own groups."""
+        sketcher, residuals = self.sketcher, list[Measurement]()
+        for i, (clique, shape) in enumerate(zip(sketcher.cliques, sketcher.shapes, strict=True)):
+            if some(clique):
+                groups = tuple(np.asarray(sketcher.grouping[key]) for key in zip(clique, shape, strict=True))
+                values, sigma = self.values[i].reshape(shape), sketcher.sigma_of(i, self.sigma)
+                residuals.append(Measurement(clique, values, sigma, groups=groups, beyond=True))
+        return residuals
 
     # For the run's records and the shrinkage --------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ ALLOWED = {
     "fedsyn/table/data/sources.py": "the SynthFS generator makes the table itself",
     "strategies/ctgan_networks.py": "the noise that a generator makes rows of; it never meets a real one",
     "fedsyn/front/standin.py": "draws tables that stand in for real ones, which it never sees",
+    "fedsyn/selection/halves.py": "splits released numbers by public coins; it sees no row",
     "fedsyn/inference/posterior.py": "draws of what released sums leave uncertain; it sees no row",
     "fedsyn/front/testing/harness.py": "hands on the draws of a watched source, reports those outside a ledger entry",
 }

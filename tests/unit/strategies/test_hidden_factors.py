@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import fedsyn
+from experiments.held_out import held_cells, planted
 from experiments.likert.run import ITEMS, LISTED, WORDS, answers, correlation, listed_as
 from fedsyn.domain import Domain
 from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.sketch_aim import Arrangement, FirstLook, Residuals, SketchAimContract, Sketches
-from fedsyn.selection.sketches import ARRANGING
+from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched
+from fedsyn.selection.factors import Cuts, factor_model
+from fedsyn.selection.sketches import ARRANGING, Interactions
+from fedsyn.selection.views import ModelView
+from fedsyn.table.counting.marginals import count
 
 
 def fitted(rows: int, listed: Sequence[str], seed: int) -> fedsyn.Synthesizer:
@@ -105,3 +112,100 @@ def test_the_page_of_a_loaded_run_names_no_factor(made: fedsyn.Synthesizer, tmp_
     made.save(tmp_path / "made.fedsyn")
     page = fedsyn.load(tmp_path / "made.fedsyn").report()
     assert "factor 1" not in str(page)
+
+
+# Where it pays -------------------------------------------------------------------------------------------------------
+
+
+def of_a_score() -> tuple[np.ndarray, Domain]:
+    """Ten columns of ten values that share one score, 6,000 rows."""
+    rng = np.random.default_rng(5)
+    scores = 0.8 * rng.normal(size=(6_000, 1)) + 0.6 * rng.normal(size=(6_000, 10))
+    codes = np.stack([np.searchsorted(np.quantile(s, np.arange(1, 10) / 10), s) for s in scores.T], axis=1)
+    names = tuple(f"c{j}" for j in range(10))
+    return codes, Domain(names, (10,) * 10, dict.fromkeys(names, 10))
+
+
+def of_shapes() -> tuple[np.ndarray, Domain]:
+    """Many measures of one thing: nearly functions of each other, which one factor approximates."""
+    made = planted.shapes(1)
+    names = tuple(f"c{j:02d}" for j in range(len(made.sizes)))
+    return made.codes, Domain(names, made.sizes, {n: k for n, k in zip(names, made.ordered, strict=True) if k})
+
+
+CELL = held_cells.Cell("", 0, 1.0, 1, "", ("workload={degree: 2, size: null}", "mechanism.rounds=1"))
+
+
+def run_of(codes: np.ndarray, domain: Domain) -> SketchAim:
+    strategy = held_cells.fitted(CELL.config(), codes, domain)
+    assert isinstance(strategy, SketchAim)
+    return strategy
+
+
+@pytest.mark.parametrize(
+    ("table", "stays"),
+    [
+        pytest.param(of_a_score, True, id="factor"),
+        pytest.param(of_shapes, False, id="shapes"),
+    ],
+)
+def test_a_factor_stays_where_it_explains_what_it_did_not_see(
+    table: Any, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sketches show a factor in both. Of shapes each link says more, and beside a factor the tree has less room.
+
+    Trials read released values alone and leave model, tree and ledger as they were.
+    """
+    tried, evidences = SketchAim.evidence, list[float]()
+
+    def watched(self: SketchAim, *arguments: Any) -> float:
+        before = self.model, self.capacity, self.capacity.cliques, dict(self.measured_in), self.ledger.remaining_rho
+        evidence = tried(self, *arguments)
+        now = self.model, self.capacity, self.capacity.cliques, dict(self.measured_in), self.ledger.remaining_rho
+        assert all(a is b or a == b for a, b in zip(before, now, strict=True))
+        assert evidence == tried(self, *arguments)  # the coins are public, and the same
+        evidences.append(evidence)
+        return evidence
+
+    monkeypatch.setattr(SketchAim, "evidence", watched)
+    strategy = run_of(*table())
+    (evidence,) = evidences
+    assert (evidence > 0.0) is stays and bool(strategy.fitted_domain.hidden) is stays
+    noted = [note for record in strategy.records for note in record.notes]
+    assert any("hidden factor" in note for note in noted) is stays
+    assert any("pairs alone explain" in note for note in noted) is not stays
+
+
+def opened() -> tuple[Sketched, np.ndarray, Domain]:
+    """Two pairs and a triple, sketched without noise, that say they have noise of 2 before their weights."""
+    codes, domain = of_a_score()
+    cliques = (("c0", "c1"), ("c2", "c5"), ("c0", "c3", "c4"))
+    grouping = {(name, size): np.arange(10) * size // 10 for name in domain for size in (2, 4)}
+    sketcher = Interactions(domain, cliques, 16, grouping)
+    return Sketched(sketcher, sketcher.split(sketcher.of_rows(codes)), 2.0), codes, domain
+
+
+def test_sketches_of_pairs_are_their_residuals_in_groups() -> None:
+    """Without noise they are what the same groups of the rows' own marginals have beyond their parts."""
+    held, codes, domain = opened()
+    (one,) = held.pairs().residuals(lambda clique: "c5" in clique)
+    table = count(codes, domain, [("c2", "c5")])[0]
+    assert one.clique == ("c2", "c5") and one.beyond and one.sigma == held.sketcher.sigma_of(1, held.sigma)
+    np.testing.assert_allclose(np.ravel(one.values), one.of_cells(table), atol=1e-9)
+
+
+def test_a_likelihood_is_that_of_all_pairs_and_their_known_noise() -> None:
+    """Independent columns: half of what all pairs have beyond them, squared, over the noise's variance."""
+    held, codes, domain = opened()
+    pairs, rows = held.pairs(), float(len(codes))
+    ones = dict(zip(domain, count(codes, domain, [(name,) for name in domain]), strict=True))
+    model = factor_model(domain, {name: Cuts.of(mass, np.arange(10)) for name, mass in ones.items()}, [], rows)
+    seen = pairs.seen(ModelView(model))
+    expected = 0.0
+    for i, (a, b) in enumerate(pairs.sketcher.cliques):
+        independent = pairs.sketcher.of_marginal(i, np.multiply.outer(ones[a], ones[b]).ravel() / rows)
+        np.testing.assert_allclose(seen[i], independent, atol=1e-6)
+        off, sigma = pairs.values[i] - independent, pairs.sketcher.sigma_of(i, pairs.sigma)
+        expected -= 0.5 * float(off @ off) / sigma**2
+    assert pairs.likelihood(seen) == pytest.approx(expected) and expected < -100.0
+    assert pairs.likelihood(pairs.values) == 0.0
