@@ -219,6 +219,25 @@ def each_alone() -> Facts:
 
 
 @fingerprint
+def persons() -> Facts:
+    """Whole persons of one record each, with rows in order and persons without rows."""
+    import numpy as np
+
+    from experiments.persons.run import by_records, errors, hospital
+
+    table = hospital(0)
+    few = set(table.persons["id"].iloc[:1500])
+    table = table._replace(persons=table.persons.iloc[:1500], rows=table.rows[table.rows["id"].isin(few)])
+    made = by_records(table, 3.0, 3, 0)
+    return {
+        "errors": " ".join(f"{error:.5f}" for error in errors(table, made)),
+        "rows": digest(made.rows.to_csv(index=False)),
+        "persons": digest(made.persons.to_csv(index=False)),
+        "most": int(np.bincount(made.rows["id"].to_numpy(np.int64)).max()),
+    }
+
+
+@fingerprint
 def mst() -> Facts:
     """One tree of pairs, central and federated."""
     return {"mst": quality("mst", clients=1), "fed_mst": quality("fed_mst")}

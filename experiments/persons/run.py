@@ -1,6 +1,7 @@
 """Measures what protecting persons costs, and what makes tables of persons and rows good.
 
-    FEDSYN_DATA=FOLDER python experiments/persons/run.py [--tables NAME ...] [--seeds 3] [--epsilon 1] [--clients 20]
+    FEDSYN_DATA=FOLDER python experiments/persons/run.py [--tables NAME ...] [--seeds 2] [--epsilon 1] [--clients 20]
+                                                         [--caps 3 10] [--check]
 
 A run protects one person with all rows, in two ways: by one record each, as `privacy.unit: person` does, and by up to c
 records each (flatten and cap: sensitivity c). Errors are mean L1 distances of pairs, 0 to 2: pairs of a row and its
@@ -14,7 +15,7 @@ import argparse
 import itertools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 import fedsyn
+from fedsyn import yamlio
 from fedsyn.domain import Flags
 
 #: Columns of what is printed.
@@ -219,11 +221,13 @@ def distance(one: pd.Series, other: pd.Series) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--caps", type=int, nargs="*", default=[3, 10])
+    parser.add_argument("--check", action="store_true", help="compare with expected.yaml")
     asked = parser.parse_args()
+    known: dict[tuple[str, int], list[float]] = {}
     print(f"| table | way | {' | '.join(ERRORS)} |\n|{'---|' * (2 + len(ERRORS))}")
     for name in asked.tables:
         for cap in (0, *asked.caps):
@@ -232,9 +236,28 @@ def main() -> int:
                 real = TABLES[name](seed)
                 given = (real, asked.epsilon, asked.clients, seed)
                 found.append(errors(real, flattened(*given, cap) if cap else by_records(*given)))
+            known[name, cap] = [float(x) for x in np.mean(found, axis=0)]
             way = f"at most {cap} rows each" if cap else "one record each"
-            print(f"| {name} | {way} | {' | '.join(f'{x:.3f}' for x in np.mean(found, axis=0))} |", flush=True)
-    return 0
+            print(f"| {name} | {way} | {' | '.join(f'{x:.3f}' for x in known[name, cap])} |", flush=True)
+    return says_otherwise(known) if asked.check else 0
+
+
+def says_otherwise(known: Mapping[tuple[str, int], Sequence[float]]) -> int:
+    """Prints what expected.yaml says and the errors do not; returns an exit code."""
+    expected = yamlio.read_mapping(Path(__file__).with_name("expected.yaml"))
+    wrong = [
+        f"{name}: {what} is {known[name, 0][ERRORS.index(what)]:.3f}, expected at most {most}"
+        for name, limits in expected["at_most"].items()
+        for what, most in limits.items()
+        if (name, 0) in known and known[name, 0][ERRORS.index(what)] > most
+    ]
+    wrong += [
+        f"{name}: {expected['less']} is not less than with a cap of {cap}"
+        for name, cap in known
+        if cap and known[name, 0][ERRORS.index(expected["less"])] >= known[name, cap][ERRORS.index(expected["less"])]
+    ]
+    print(*(wrong or ["as expected"]), sep="\n")
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 A record has a person's own attributes, the number of rows, one row and the one after it. A whole person starts from a
 record: the two rows stand next to each other, at a place that is as likely as any other. Rows before and after them are
-drawn one by one, each given the person, the number of rows and the row next to it. So every pair of neighbours is as
-the model has it for such a person.
+drawn one by one, each given the person, the number of rows and the row next to it.
 
-Noise in the model adds up along a person: of dates in order, each step may leap ahead and none goes back. So the rows
-that are drawn would have other values than the model's records say that rows have. Their odds are weighed by one factor
-for each value of each column, found by trying: a person more or less changes nothing of what was measured.
+Noise in the model adds up along a person: of dates in order, one step may leap ahead and none goes back. So the rows
+that are drawn would have other values than the model's records say that rows have. The odds of a step are weighed by
+one factor for each value of each column, with which the rows have the records' values. Pairs of neighbours are as in
+the model up to these weights.
 
 All of it follows from the released model: no privacy is spent.
 """

@@ -67,6 +67,7 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
     open_tables.forget_found(folder)
     if config.runtime.engine == "deployment":
         return _prepare_deployment(config, folder)
+    require_files(config.data, source=table is None)
     if schema is not None or config.data.schema_file is not None:
         require_unit(config, schema or Schema.load(str(config.data.schema_file)))
     tables = split_tables(config, table, schema)
