@@ -94,8 +94,9 @@ class RecordMaker:
         self.records = 0
         self.changing: dict[str, int] = {}
         self._codes, self._numbers = list[Codes](), list[np.ndarray]()
-        self._whose, self._order, self._kept = list[np.ndarray](), list[Floats](), list[Flags]()
+        self._whose, self._order, self._kept = list[Integers](), list[Floats](), list[Flags]()
         self._empty = list[Flags]()
+        self._known: dict[str, int] = {}
         self._nobody = 0
 
     @property
@@ -190,21 +191,21 @@ class RecordMaker:
             parts += [np.where(rows < 0, np.nan, numbers[rows, ordered.index(n)]) for n in of_rows if n in ordered]
         return np.stack(parts, axis=1).astype(np.float32)
 
-    def _of(self, series: pd.Series) -> np.ndarray:
-        """Returns a number for each row's person, (rows,) uint64.
+    def _of(self, series: pd.Series) -> Integers:
+        """Returns a number for each row's person, (rows,).
 
-        It is a hash of the identifier's text. A row without one is a person of its own.
+        Persons are told apart by the identifier's whole text. A row without one is a person of its own, with a number
+        below zero.
         """
         values, index = values_and_places(series)
-        texts = [None if is_missing(value, self.schema.missing_text) else written(value) for value in values]
-        known = np.array([text is not None for text in texts] + [False])
-        hashes = pd.util.hash_array(np.array([text or "" for text in texts], dtype=object), categorize=False)
-        whose = np.append(hashes, np.uint64(0))[index]
-        nobody = ~known[index]
-        alone = [f"\0{self._nobody + number}" for number in range(int(nobody.sum()))]
-        self._nobody += len(alone)
-        if alone:
-            whose[nobody] = pd.util.hash_array(np.array(alone, dtype=object), categorize=False)
+        numbers = np.full(len(values) + 1, -1, np.int64)
+        for at, value in enumerate(values):
+            if not is_missing(value, self.schema.missing_text):
+                numbers[at] = self._known.setdefault(written(value), len(self._known))
+        whose = numbers[index]
+        nobody = np.flatnonzero(whose < 0)
+        whose[nobody] = -1 - self._nobody - np.arange(len(nobody))
+        self._nobody += len(nobody)
         return whose
 
     def _with_empty(self, frame: pd.DataFrame, block: Block, empty: Flags) -> Block:
