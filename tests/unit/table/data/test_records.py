@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from unit.table.schema.test_persons import records_of, schema, visits
+from unit.table.schema.test_person_schemas import records_of, schema, visits
 
 from fedsyn.errors import DataError
 from fedsyn.table.data.records import RecordMaker, pairs_of
