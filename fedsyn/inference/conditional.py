@@ -9,7 +9,7 @@ exact, and costs for each row what the model costs among the open attributes alo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Codes, Floats
 from fedsyn.inference.estimation import estimate
+from fedsyn.inference.gum import forest
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.model import Model
 from fedsyn.inference.other_models import AnyModel, EmpiricalModel, MixtureModel
@@ -175,36 +176,12 @@ def graphical(model: AnyModel, cliques: Sequence[Clique]) -> Model:
     if isinstance(model, Model):
         return model
     assert isinstance(model, EmpiricalModel | MixtureModel)
-    pairs: list[Clique] = list(dict.fromkeys(pair for clique in cliques for pair in combinations(clique, 2)))
-    tables: dict[Clique, Floats] = dict(zip(pairs, model.project_many(pairs), strict=True))
-    chosen = list(_spanning(model, tables))
-    ones: list[Clique] = [(name,) for name in model.domain]
-    known = dict(zip(ones, model.project_many(ones), strict=True)) | {pair: tables[pair] for pair in chosen}
-    measured = [Measurement(clique, np.asarray(counts), 1.0) for clique, counts in known.items()]
-    return estimate(model.domain, measured, total=model.total)
-
-
-def _spanning(model: AnyModel, tables: dict[Clique, Floats]) -> Iterator[Clique]:
-    """Yields the edges of a spanning tree of largest mutual information."""
-    worth = {pair: _information(np.asarray(table, np.float64)) for pair, table in tables.items()}
-    part = {name: name for name in model.domain}
-
-    def root(name: str) -> str:
-        while part[name] != name:
-            name = part[name]
-        return name
-
-    for pair in sorted(worth, key=lambda one: (-worth[one], one)):
-        a, b = root(pair[0]), root(pair[1])
-        if a != b:
-            part[a] = b
-            yield pair
-
-
-def _information(table: Floats) -> float:
-    """Returns the mutual information of a table of counts, in nats."""
-    shares = np.clip(table, 0.0, None)
-    shares = shares / max(shares.sum(), 1e-300)
-    apart = shares.sum(1, keepdims=True) * shares.sum(0, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return float(np.where(shares > 0, shares * np.log(shares / apart), 0.0).sum())
+    domain = model.domain
+    pairs = list(dict.fromkeys(domain.canonical(pair) for clique in cliques for pair in combinations(clique, 2)))
+    ones: list[Clique] = [(name,) for name in domain]
+    counts = dict(zip([*ones, *pairs], model.project_many([*ones, *pairs]), strict=True))
+    parents = forest({domain.axes(pair): counts[pair] for pair in pairs})
+    edges = {frozenset(edge) for edge in parents.items()}
+    chosen = [*ones, *(pair for pair in pairs if frozenset(domain.axes(pair)) in edges)]
+    measured = [Measurement(clique, np.asarray(counts[clique]), 1.0) for clique in chosen]
+    return estimate(domain, measured, total=model.total)

@@ -164,13 +164,16 @@ class PersonUnit(Unit):
             raise ValueError("a person is at one client at least")
 
     @property
+    def where(self) -> str:
+        """Words for the clients at which one person may be."""
+        return "one client" if self.rows == 1 else f"up to {self.rows:,} clients"
+
+    @property
     def text(self) -> str:
-        where = "one client" if self.rows == 1 else f"up to {self.rows:,} clients"
-        return f"one person with all rows at {where}, added or removed"
+        return f"one person with all rows at {self.where}, added or removed"
 
     def adjacency(self, sizes: str) -> str:
-        where = "one client" if self.rows == 1 else f"up to {self.rows:,} clients"
-        neighbours = f"two federations are neighbours when all rows of one person are added or removed, at {where}"
+        neighbours = f"two federations are neighbours when all rows of one person are added or removed, at {self.where}"
         if sizes != "public":
             return neighbours
         return (

@@ -1,4 +1,4 @@
-"""Makes whole persons of a model of records, and writes their rows.
+"""Makes whole persons of a model of records.
 
 A record has a person's own attributes, the number of rows, one row and the one after it. A whole person starts from a
 record: the two rows stand next to each other, at a place that is as likely as any other. Rows before and after them are
@@ -65,7 +65,7 @@ class WholePersons:
 
     def __init__(self, schema: Schema, model: AnyModel) -> None:
         self.schema, self.rows = schema, schema.rows
-        self.names = list(schema.columns)
+        self.names, self.columns = list(schema.columns), list(schema.columns.values())
         self.here = [self.names.index(name) for name in row_columns(self.rows)]
         self.after = [self.names.index(next_name(name)) for name in row_columns(self.rows)]
         persons = self.rows.persons
@@ -75,10 +75,13 @@ class WholePersons:
         chain = graphical(model, [clique for clique, _ in schema.domain.wanted])
         self.following = Conditional(chain, [self.names[at] for at in self.after])
         self.preceding = Conditional(chain, [self.names[at] for at in self.here])
-        self.ordering: list[int] = []
-        self.tilts = [np.zeros(list(self.schema.columns.values())[at].size) for at in self.here]
-        if isinstance(persons.order, str) and persons.order in row_columns(self.rows):
-            self.ordering = [row_columns(self.rows).index(persons.order)]
+        pairs = list(zip(self.here, self.after, strict=True))
+        self.to_after = [self._between(here, after) for here, after in pairs]
+        self.to_here = [self._between(after, here) for here, after in pairs]
+        # The column that gives the order, and log weights of its values.
+        self.order = row_columns(self.rows).index(persons.order) if persons.order in row_columns(self.rows) else None
+        self.tilt: Floats | None = None
+        if self.order is not None:
             self._calibrate(model.sample(_PERSONS, np.random.default_rng(0)))  # a quadrature: none of them comes out
 
     def _calibrate(self, records: Codes) -> None:
@@ -86,41 +89,33 @@ class WholePersons:
 
         Those are kept with which they are nearest; none, if no others are nearer.
         """
-        best, least = self.tilts, math.inf
-        for step in range(_STEPS + 1):
+        best, least = self.tilt, math.inf
+        for _ in range(_STEPS + 1):
             wanted, made = self._shares(records, np.random.default_rng(1))
-            off = [np.abs(one - other).sum() for one, other in zip(wanted, made, strict=True)]
-            if sum(off) < least:
-                best, least = self.tilts, sum(off)
-            if step < _STEPS:
-                self.tilts = list(self.tilts)
-                for j, one, other in zip(self.ordering, wanted, made, strict=True):
-                    self.tilts[j] = self.tilts[j] + 0.5 * np.log((one + _TINY) / (other + _TINY))
-        self.tilts = best
+            off = float(np.abs(wanted - made).sum())
+            if off < least:
+                best, least = self.tilt, off
+            move = 0.5 * np.log((wanted + _TINY) / (made + _TINY))
+            self.tilt = move if self.tilt is None else self.tilt + move
+        self.tilt = best
 
-    def _shares(self, records: Codes, rng: np.random.Generator) -> tuple[list[Floats], list[Floats]]:
+    def _shares(self, records: Codes, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Returns shares of values, in records and in drawn rows.
 
         They are of the column that gives the order. A record stands for all rows that have a next one; the
         last row is a next one alone.
         """
-        chain = self._drawn(records, rng)
-        several = chain.counts > 1
-        weights = np.where(several, chain.counts - 1, chain.counts)
-        last = several & (chain.place == chain.counts - 2) if self.before is not None else np.zeros(len(records), bool)
-        weights = weights if self.before is not None else chain.counts
-        wanted, made = [], []
-        for j in self.ordering:
-            here, after, size = self.here[j], self.after[j], len(self.tilts[j])
-            one = np.bincount(records[:, here], weights, minlength=size)
-            one += np.bincount(self._between(after, here)[records[last, after]], weights[last], minlength=size)
-            two = np.bincount(chain.of_rows[:, j], minlength=size).astype(np.float64)
-            none = no_row_code(list(self.schema.columns.values())[here])
-            if none >= 0:
-                one[none] = two[none] = 0.0
-            wanted.append(one / max(one.sum(), 1.0))
-            made.append(two / max(two.sum(), 1.0))
-        return wanted, made
+        assert self.order is not None
+        here, after, chain = self.here[self.order], self.after[self.order], self._drawn(records, rng)
+        weights = np.maximum(chain.counts - 1, np.minimum(chain.counts, 1))
+        last = (chain.counts > 1) & (chain.place == chain.counts - 2)
+        size = len(self.to_after[self.order])
+        wanted = np.bincount(records[:, here], weights, minlength=size)
+        wanted += np.bincount(self.to_here[self.order][records[last, after]], weights[last], minlength=size)
+        made = np.bincount(chain.of_rows[:, self.order], minlength=size).astype(np.float64)
+        if (none := no_row_code(self.columns[here])) >= 0:
+            wanted[none] = made[none] = 0.0
+        return wanted / max(wanted.sum(), 1.0), made / max(made.sum(), 1.0)
 
     def of(self, records: Codes, rng: np.random.Generator, start: int = 0) -> tuple[Codes, People]:
         """Returns the rows of persons, one person after the other.
@@ -155,9 +150,8 @@ class WholePersons:
         place = self._places(records, counts, rng)
         some, several = counts > 0, counts > 1
         of_rows[(first + place)[some]] = self._there(records, some, self.here, self.preceding, rng)
-        of_rows[(first + place + 1)[several]] = self._as_here(
-            self._there(records, several, self.after, self.following, rng)
-        )
+        after = self._there(records, several, self.after, self.following, rng)
+        of_rows[(first + place + 1)[several]] = _recoded(after, self.to_here)
         self._continue(records, of_rows, first, counts, place, rng)
         return Chain(counts, of_rows, place)
 
@@ -185,7 +179,7 @@ class WholePersons:
         A model that no zeros bind may have left one out, which is drawn here.
         """
         out = records[which]
-        none = np.array([no_row_code(list(self.schema.columns.values())[j]) for j in at])
+        none = np.array([no_row_code(self.columns[j]) for j in at])
         lost = (out[:, at] == none).any(axis=1)
         if lost.any():
             out[lost] = rest.drawn(out[lost], rng)
@@ -201,7 +195,8 @@ class WholePersons:
         rng: np.random.Generator,
     ) -> None:
         """Draws the rows after and before those of a record."""
-        ahead, back = self._weights(self.after), self._weights(self.here)
+        same = [np.arange(self.columns[at].size) for at in self.here]
+        ahead, back = self._weights(self.after, self.to_here), self._weights(self.here, same)
         at = place + 1
         while len(going := np.flatnonzero(at + 1 < counts)):  # each person's next row, all persons at once
             known = records[going].copy()
@@ -209,63 +204,44 @@ class WholePersons:
             self._stand(known, at[going])
             drawn = self.following.drawn(known, rng, ahead)[:, self.after]
             at[going] += 1
-            of_rows[first[going] + at[going]] = self._as_here(drawn)
+            of_rows[first[going] + at[going]] = _recoded(drawn, self.to_here)
         at = place.copy()
         while len(going := np.flatnonzero((at > 0) & (counts > 1))):
             known = records[going].copy()
-            known[:, self.after] = self._as_after(of_rows[first[going] + at[going]])
+            known[:, self.after] = _recoded(of_rows[first[going] + at[going]], self.to_after)
             at[going] -= 1
             self._stand(known, at[going])
             of_rows[first[going] + at[going]] = self.preceding.drawn(known, rng, back)[:, self.here]
 
-    def _weights(self, at: list[int]) -> dict[str, Floats]:
-        """Returns log weights of the values of columns, by name.
-
-        A column whose values are all alike has none.
-        """
-        columns, out = list(self.schema.columns.values()), {}
-        for tilt, here, place in zip(self.tilts, self.here, at, strict=True):
-            if tilt.any():
-                weights = np.zeros(columns[place].size)
-                there = self._between(place, here)
-                weights[there >= 0] = tilt[there[there >= 0]]
-                out[self.names[place]] = weights
-        return out
-
-    def _as_here(self, codes: Codes) -> Integers:
-        """Returns codes of next rows as those of rows."""
-        out = np.empty(codes.shape, np.int64)
-        for j, (here, after) in enumerate(zip(self.here, self.after, strict=True)):
-            out[:, j] = self._between(after, here)[codes[:, j]]
-        return out
-
-    def _as_after(self, codes: Codes) -> Integers:
-        out = np.empty(codes.shape, np.int64)
-        for j, (here, after) in enumerate(zip(self.here, self.after, strict=True)):
-            out[:, j] = self._between(here, after)[codes[:, j]]
-        return out
+    def _weights(self, at: list[int], to_here: list[Integers]) -> dict[str, Floats]:
+        """Returns log weights of the ordering column's values, by name."""
+        if self.tilt is None or self.order is None:
+            return {}
+        there = to_here[self.order]
+        return {self.names[at[self.order]]: np.where(there < 0, 0.0, self.tilt[there])}
 
     def _between(self, before: int, after: int) -> Integers:
         """Returns codes of one column for those of another.
 
         There is -1 for "no row".
         """
-        columns = list(self.schema.columns.values())
-        one, other = places(columns[before]), places(columns[after])
-        out = np.full(columns[before].size, -1, np.int64)
+        one, other = places(self.columns[before]), places(self.columns[after])
+        out = np.full(self.columns[before].size, -1, np.int64)
         out[one] = other
         return out
 
     def _rows(self, records: Codes, of_rows: Integers, whose: Integers) -> Codes:
         """Returns codes in the schema of the rows."""
         out, at = np.empty((len(whose), len(self.rows.columns)), self.rows.dtype), row_columns(self.rows)
-        columns = list(self.schema.columns.values())
         for j, name in enumerate(self.rows.columns):
-            if name in at:
+            if name in at:  # a row that is there: places of its codes ascend
                 place = at.index(name)
-                back = np.full(columns[self.here[place]].size, 0, np.int64)
-                back[places(columns[self.here[place]])] = np.arange(self.rows.columns[name].size)
-                out[:, j] = back[of_rows[:, place]]
+                out[:, j] = np.searchsorted(places(self.columns[self.here[place]]), of_rows[:, place])
             else:
                 out[:, j] = records[whose, self.names.index(name)]
         return out
+
+
+def _recoded(codes: Codes, tables: list[Integers]) -> Integers:
+    """Returns (rows, columns) codes, each by its column's table."""
+    return np.stack([table[codes[:, j]] for j, table in enumerate(tables)], axis=1)

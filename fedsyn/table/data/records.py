@@ -20,8 +20,9 @@ from fedsyn.errors import DataError
 from fedsyn.lazy import pd
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.column_base import remade
 from fedsyn.table.schema.encoding import Block, Encoder, numbers_alone, values_and_places
-from fedsyn.table.schema.persons import before_column, count_column, person_attributes, places, row_columns
+from fedsyn.table.schema.persons import before_column, count_column, no_row_code, person_attributes, places, row_columns
 from fedsyn.table.schema.values import is_missing, written
 
 
@@ -55,8 +56,7 @@ def pairs_of(person: Codes, order: Floats | None, in_order: bool, persons: int, 
         persons: how many there are.
         coins: two numbers of each person.
     """
-    keys = (person,) if order is None else (order, person)
-    by_person = np.lexsort(keys) if order is not None else np.argsort(person, kind="stable")
+    by_person = np.argsort(person, kind="stable") if order is None else np.lexsort((order, person))
     counts = np.bincount(person, minlength=persons)
     first = np.cumsum(counts) - counts
     one, two = coins.random((2, persons))
@@ -115,17 +115,17 @@ class RecordMaker:
         empty = np.logical_and.reduce([self._missing(frame[name]) for name in row_columns(self.schema)])
         return np.asarray(~empty)
 
-    def add(self, frame: pd.DataFrame, block: Block) -> None:
-        """Takes some rows more.
+    def add(self, frame: pd.DataFrame, block: Block, there: Flags | None) -> None:
+        """Takes some rows more, and which of them are rows (`there`).
 
         Raises:
             DataError: a column is missing that says whose they are, or in which order they stand.
         """
-        if absent := [name for name in [*self.beside] if name not in frame.columns]:
+        if absent := [name for name in self.beside if name not in frame.columns]:
             raise DataError(f"the table lacks the column '{absent[0]}', which the schema names under persons")
         kept = np.ones(len(frame), bool) if block.kept is None else block.kept
         whose = self._of(frame[self.persons.id])
-        if (there := self.there(frame)) is not None:
+        if there is not None:
             block = self._with_empty(frame, block, ~there)
             kept = np.ones(len(frame), bool) if block.kept is None else block.kept
         self._kept.append(kept)
@@ -136,9 +136,8 @@ class RecordMaker:
             column = self.schema.every_column[self.persons.order]
             assert isinstance(column, BinnedColumn)
             # A row without a number stands last; no row may be left out here.
-            fields = {name: getattr(column, name) for name in type(column).model_fields}
-            column = type(column)(**fields | {"missing": True})
-            self._order.append(numbers_alone(column, frame[self.persons.order], self.schema.missing_text)[0])
+            of_all, series = remade(column, missing=True), frame[self.persons.order]
+            self._order.append(numbers_alone(of_all, series, self.schema.missing_text)[0])
 
     def record(self) -> Block:
         """Returns the records of all rows that were added."""
@@ -176,9 +175,8 @@ class RecordMaker:
         for rows in (shown.here, shown.after):
             for name in of_rows:
                 at += 1
-                to = places(columns[at])
-                none = np.setdiff1d(np.arange(columns[at].size), to)
-                out[:, at] = np.where(rows < 0, none[0] if len(none) else 0, to[codes[rows, names.index(name)]])
+                codes_there = places(columns[at])[codes[rows, names.index(name)]]
+                out[:, at] = np.where(rows < 0, no_row_code(columns[at]), codes_there)
         return Block(out, self._numbers_of(shown, some))
 
     def _numbers_of(self, shown: Pairs, some: Integers) -> np.ndarray:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
@@ -185,6 +185,7 @@ class IdentifierColumn(AsideColumn):
         return pd.Series(numbers)
 
 
+C = TypeVar("C", bound=ColumnBase)
 Aside = Annotated[DropColumn | TextColumn | IdentifierColumn, Field(discriminator="kind")]
 ASIDE: dict[str, type[AsideColumn]] = {"drop": DropColumn, "text": TextColumn, "identifier": IdentifierColumn}
 
@@ -192,3 +193,11 @@ ASIDE: dict[str, type[AsideColumn]] = {"drop": DropColumn, "text": TextColumn, "
 def kind_of(column: Any) -> Any:
     """Returns the kind of a column, given as data or model."""
     return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)
+
+
+def remade(column: C, **settings: Any) -> C:
+    """Returns a column with other settings.
+
+    It is made anew: a copy would keep what the column has worked out of its values.
+    """
+    return type(column)(**{name: getattr(column, name) for name in type(column).model_fields} | settings)

@@ -85,8 +85,8 @@ class TakesRows(Protocol):
         It is not where a person has none. None: all are.
         """
 
-    def add(self, frame: pd.DataFrame, block: Block) -> None:
-        """Takes some rows more."""
+    def add(self, frame: pd.DataFrame, block: Block, there: Flags | None) -> None:
+        """Takes some rows more, and which of them are rows."""
 
 
 @dataclass(eq=False)
@@ -142,7 +142,7 @@ class Holding:
             kept[there] = True if block.kept is None else block.kept
             block = block._replace(kept=kept)
         if self.maker is not None:
-            self.maker.add(whole, block)
+            self.maker.add(whole, block, there)
         return block
 
     def see(self, frame: pd.DataFrame) -> None:

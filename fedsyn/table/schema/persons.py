@@ -8,9 +8,9 @@ rows. They see one **record** of each person:
     the other columns, of one of the rows; of rows in order also how many stand before it
     the same columns once more, of the row after it: "next ..."
 
-So a table of records is a table like any other, with a schema of its own (`records_of`). It has the same columns, and
-codes after the values of a row's columns for "there is no such row". What the constraints of the rows make impossible
-inside one row is impossible in both rows of a record.
+So a table of records is a table like any other, with a schema of its own (`Schema.records`). It has the same columns,
+and codes after the values of a row's columns for "there is no such row". What the constraints of the rows make
+impossible inside one row is impossible in both rows of a record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedsyn.domain import Clique, Domain, Flags, Integers, Zeros
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.output import counted
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.column_base import IdentifierColumn
+from fedsyn.table.schema.column_base import IdentifierColumn, remade
 from fedsyn.table.schema.columns import CategoricalColumn, Column
 from fedsyn.table.schema.ordered import IntegerColumn
 
@@ -199,8 +199,7 @@ def _or_none(column: Column) -> Column:
         update |= {"unordered": (*column.unordered, NO_ROW)} if column.ordered else {}
     else:
         update = {"missing_codes": (*column.missing_codes, NO_ROW)}
-    # Made anew: a copy would keep what the column has worked out of its values.
-    return type(column)(**{name: getattr(column, name) for name in type(column).model_fields} | update)
+    return remade(column, **update)
 
 
 def no_row_code(column: Column) -> int:
