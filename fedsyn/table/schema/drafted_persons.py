@@ -88,6 +88,30 @@ def proposed_persons(
     return ProposedPersons(proposal, len(rows), int(rows.sum()), most)
 
 
+def without_others(guesses: Mapping[str, Guess], rows: int) -> dict[str, Guess]:
+    """Returns guesses in which a person whose every row is another one has no second identifier.
+
+    Where each row has a `patient_id` of its own, a row is a person. An address or a name that repeats is then shared by
+    persons, and no question of whose a row is.
+    """
+    if not any(_is_one_a_row(name, guess, rows) for name, guess in guesses.items()):
+        return dict(guesses)
+    return {
+        name: _unmarked(guess) if getattr(guess.column, "person", False) and not vocabulary.is_person(name) else guess
+        for name, guess in guesses.items()
+    }
+
+
+def _is_one_a_row(name: str, guess: Guess, rows: int) -> bool:
+    named = isinstance(guess.column, IdentifierColumn) and vocabulary.names_persons(name)
+    return named and guess.values == rows and not guess.missing
+
+
+def _unmarked(guess: Guess) -> Guess:
+    drafted = tuple(mark for mark in guess.column.drafted if mark != "person")
+    return replace(guess, column=guess.column.model_copy(update={"person": False, "drafted": drafted}), hints=())
+
+
 def marked(guess: Guess, proposed: ProposedPersons) -> Guess:
     """Returns the guess of the identifier, marked as one of persons."""
     assert isinstance(guess.column, IdentifierColumn)

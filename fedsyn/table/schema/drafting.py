@@ -15,7 +15,7 @@ from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import AsideColumn
 from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
 from fedsyn.table.schema.drafted_bins import FINEST
-from fedsyn.table.schema.drafted_persons import ProposedPersons, marked, proposed_persons
+from fedsyn.table.schema.drafted_persons import ProposedPersons, marked, proposed_persons, without_others
 from fedsyn.table.schema.proposals import Proposal, proposed_constraints
 from fedsyn.table.schema.remarks import HEAD, HOLD, proposing
 from fedsyn.table.schema.rules import Comparison, Determined, SumRule
@@ -66,7 +66,7 @@ def drafted(
     Raises:
         ConfigError, DataError: as `draft_columns`. DataError: no column is left to model.
     """
-    guesses = draft_columns(frame, bins, label, keep, decimal=decimal, text=text)
+    guesses = without_others(draft_columns(frame, bins, label, keep, decimal=decimal, text=text), len(frame))
     if all(isinstance(guess.column, AsideColumn) for guess in guesses.values()):
         raise DataError(
             f"no column of {where} is left to synthesise: each is empty, personal, free text, one value in every row, "

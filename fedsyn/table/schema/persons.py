@@ -189,17 +189,22 @@ def _counting(least: int, most: int) -> IntegerColumn:
 
 
 def _or_none(column: Column) -> Column:
-    """Returns a column with a further value for "there is no row"."""
-    if isinstance(column, CategoricalColumn):
-        other = column.other_value
-        update: dict[str, Any] = {
-            "categories": (*column.categories, NO_ROW),
-            "other": False if other is None else other,
-        }
-        update |= {"unordered": (*column.unordered, NO_ROW)} if column.ordered else {}
-    else:
-        update = {"missing_codes": (*column.missing_codes, NO_ROW)}
-    return remade(column, **update)
+    """Returns a column with a further value for "there is no row".
+
+    Of values that are listed it has the codes, not how they are read: rows are encoded by the column itself, and a
+    boolean, say, has no third word.
+    """
+    if not isinstance(column, CategoricalColumn):
+        return remade(column, missing_codes=(*column.missing_codes, NO_ROW))
+    other = column.other_value
+    return CategoricalColumn(
+        categories=(*column.categories, NO_ROW),
+        other=False if other is None else other,
+        ordered=column.ordered,
+        unordered=(*column.unordered, NO_ROW) if column.ordered else (),
+        missing=column.missing,
+        unlisted=column.unlisted,
+    )
 
 
 def no_row_code(column: Column) -> int:

@@ -76,9 +76,24 @@ def is_person(name: str) -> bool:
 
     Such names are `subject`, `patient_id` and `Kunden-Nr`.
     """
-    whole = "".join(words_of(name))
-    rest = re.sub(r"(ids?|nr|no|number|nummer|key|code|identifier)$", "", whole)
+    whole, rest = _root(name)
+    return names_persons(name) or (rest != whole and rest in known_words("almost_persons_in_names"))
+
+
+def names_persons(name: str) -> bool:
+    """Returns whether a column's name says persons themselves, not a household or a case.
+
+    >>> [names_persons(name) for name in ("Kunden-Nr", "patient_id", "Fallnummer", "e-mail")]
+    [True, True, False, False]
+    """
+    whole, rest = _root(name)
     return bool({whole, rest} & known_words("persons")) or (rest != whole and rest in known_words("persons_in_names"))
+
+
+def _root(name: str) -> tuple[str, str]:
+    """Returns a name in small letters, with and without a last word such as number."""
+    whole = "".join(words_of(name))
+    return whole, re.sub(r"(ids?|nr|no|number|nummer|key|code|identifier)$", "", whole)
 
 
 #: What follows for a column of persons who may have several rows.

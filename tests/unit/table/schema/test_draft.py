@@ -352,6 +352,23 @@ def test_a_name_that_different_persons_share_is_not_asked_about(name: str) -> No
     assert found.column.kind == "identifier" and not found.column.person and not found.hints  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("name", "once", "asked"),
+    [("patient_id", True, False), ("Patienten-ID", True, False), ("patient_id", False, True), ("visit_no", True, True)],
+)
+def test_an_address_that_repeats_is_no_person_beside_one_a_row(name: str, once: bool, asked: bool) -> None:
+    """Two patients share an address now and then; where each row has a patient of its own, a row is a patient."""
+    rows = 400
+    ids = [f"P{i:05d}" for i in range(rows)]
+    ids[-1] = ids[-1] if once else ids[0]
+    mail = [f"someone.{i % (rows - 3)}@example.org" for i in range(rows)]
+    frame = pd.DataFrame({name: ids, "e-mail": mail, "age": np.arange(rows) % 90})
+    found = drafted(Schema, frame)
+    assert (found.persons is not None) == (found.schema.persons is not None) == asked
+    mails = found.guesses["e-mail"]
+    assert mails.column.person == bool(mails.hints) == asked  # type: ignore[attr-defined]
+
+
 def test_a_kept_column_that_may_name_persons_has_a_hint() -> None:
     """It is named like an identifier, or too few rows hold each of its values for a list."""
     devices = pd.DataFrame(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedsyn.table.counting.workload import build_workload
 from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
-from fedsyn.table.schema.persons import BEFORE, COUNT, NO_ROW, next_name, no_row_code, require_records
+from fedsyn.table.schema.persons import BEFORE, COUNT, NO_ROW, next_name, no_row_code, places, require_records
 
 COLUMNS: dict[str, Any] = {
     "patient": {"kind": "identifier", "make": "sequence"},
@@ -83,6 +84,41 @@ def test_no_record_of_a_table_is_impossible(order: Any, least: int, most: int) -
     assert len(codes) == table["patient"].nunique()
     assert (codes < np.array(rows.records.domain.shape)).all()
     assert not rows.records.domain.violated(codes).any()
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ({"kind": "boolean", "texts": ["nein", "ja"], "missing": True}, ["nein", "ja", None]),
+        ({"kind": "boolean"}, [False, True]),
+        ({"kind": "code", "categories": ["007", "011"], "width": 3, "other": False}, ["007", "011"]),
+        ({"kind": "code", "categories": ["I10", "J45"], "leading": 3, "missing": True}, ["I10.0", "J45", None]),
+        ({"kind": "categorical", "categories": [1, 2, 3], "missing": True}, [3, 1, None]),
+        ({"kind": "categorical", "categories": ["low", "high"], "ordered": True, "other": False}, ["high", "low"]),
+        ({"kind": "decimal", "places": 2, "lower": 0, "upper": 10, "bins": 5, "missing": True}, ["1.25", "9.00", None]),
+        ({"kind": "datetime", "lower": "2024-01-01", "upper": "2024-12-31", "bins": 4}, ["2024-02-01", "2024-12-01"]),
+        ({"kind": "time", "lower": "00:00", "upper": "23:59:59", "bins": 4}, ["01:00", "23:59"]),
+        ({"kind": "duration", "lower": "0 days", "upper": "10 days", "bins": 5}, ["1 days", "9 days"]),
+    ],
+)
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_column_of_any_kind_may_differ_between_rows(column: dict[str, Any], values: list[Any], least: int) -> None:
+    """A record's codes are those of the row, around the one that says that there is none."""
+    columns = {"patient": {"kind": "identifier"}, "value": column}
+    persons = {"id": "patient", "order": True, "most_rows": 3, "least_rows": least}
+    rows = Schema.from_dict({"columns": columns, "persons": persons})
+    several = len(values)
+    table = pd.DataFrame({"patient": ["a"] * several, "value": pd.Series(values, dtype=object)})
+    codes, records = rows.encode(table)[:, 0], rows.records
+    names, made = list(records.columns), records_of(rows, table)[0]
+    here, after = made[names.index("value")], made[names.index("next value")]
+    pairs = {*pairwise(codes.tolist())}
+    assert (_as_row(here, records.columns["value"]), _as_row(after, records.columns["next value"])) in pairs
+    assert records.columns["next value"].size == rows.columns["value"].size + 1
+
+
+def _as_row(code: int, column: Any) -> int:
+    return int(np.flatnonzero(places(column) == code)[0])
 
 
 def test_what_cannot_be_in_a_row_cannot_be_in_either_row_of_a_record() -> None:
