@@ -168,6 +168,7 @@ def drafted(
     with working(f"reading {', '.join(files[:3])}") as following:
         cells, parts = _together(files, options, common)
         how: dict[str, Any] = {"decimal": options.get("decimal"), "text": cells.text, "notes": cells.said}
+        how["holdings"] = [len(part) for part in parts.values()]
         following(f"drafting a schema of {len(cells.frame):,} rows")
         draft = draft_of(Schema, cells.frame, bins, label, keep, where=files[0], **how)
         return cells, draft.hinted(unlike(holdings_of(draft.schema, parts)))

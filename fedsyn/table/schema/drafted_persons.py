@@ -54,7 +54,7 @@ class ProposedPersons:
 
 
 def proposed_persons(
-    schema: Any, guesses: Mapping[str, Guess], holding: Collection[Proposal], frame: pd.DataFrame
+    schema: Any, guesses: Mapping[str, Guess], holding: Collection[Proposal], frame: pd.DataFrame, holders: Codes
 ) -> ProposedPersons | None:
     """Returns persons as the rows show them, or None.
 
@@ -63,12 +63,16 @@ def proposed_persons(
         guesses: column -> what is proposed for it.
         holding: constraints that hold in all rows.
         frame: the rows.
+        holders: (rows,) number of each row's holder, whose persons are others than those of the next one.
     """
     names = [name for name, guess in guesses.items() if getattr(guess.column, "person", False)]
     if not names:
         return None
     name = max(names, key=lambda one: (vocabulary.is_person(one), guesses[one].values))
     whose = _numbered(frame[name], MISSING_TEXT.union(schema.missing_values))
+    if holders.any():
+        whose = np.where(whose < 0, -1, np.unique((holders + 1) * (whose.max() + 2) + whose, return_inverse=True)[1])
+        whose[whose >= 0] = np.unique(whose[whose >= 0], return_inverse=True)[1]
     rows = np.bincount(whose[whose >= 0])
     several = int(np.count_nonzero(rows > 1))
     modelled = [one for one, guess in guesses.items() if not isinstance(guess.column, AsideColumn)]
@@ -88,23 +92,29 @@ def proposed_persons(
     return ProposedPersons(proposal, len(rows), int(rows.sum()), most)
 
 
-def without_others(guesses: Mapping[str, Guess], rows: int) -> dict[str, Guess]:
-    """Returns guesses in which a person whose every row is another one has no second identifier.
+def without_others(guesses: Mapping[str, Guess], frame: pd.DataFrame, holders: Codes) -> dict[str, Guess]:
+    """Returns guesses without identifiers that repeat and yet say nothing of whose a row is.
 
     Where each row has a `patient_id` of its own, a row is a person. An address or a name that repeats is then shared by
-    persons, and no question of whose a row is.
+    persons. And a number that repeats at another holder alone is another person's: identifiers of two holders are
+    never compared.
+
+    Args:
+        guesses: column -> what is proposed for it.
+        frame: the rows.
+        holders: (rows,) number of each row's holder.
     """
-    if not any(_is_one_a_row(name, guess, rows) for name, guess in guesses.items()):
-        return dict(guesses)
-    return {
-        name: _unmarked(guess) if getattr(guess.column, "person", False) and not vocabulary.is_person(name) else guess
+    repeats = {
+        name: bool(pd.DataFrame({"value": frame[name], "holder": holders})[frame[name].notna()].duplicated().any())
         for name, guess in guesses.items()
+        if isinstance(guess.column, IdentifierColumn)
     }
-
-
-def _is_one_a_row(name: str, guess: Guess, rows: int) -> bool:
-    named = isinstance(guess.column, IdentifierColumn) and vocabulary.names_persons(name)
-    return named and guess.values == rows and not guess.missing
+    of_one_row = any(
+        not repeats[name] and vocabulary.names_persons(name) and not guesses[name].missing for name in repeats
+    )
+    others = {name for name in repeats if not repeats[name] or (of_one_row and not vocabulary.is_person(name))}
+    marked_too = {name for name in others if guesses[name].column.person}  # type: ignore[attr-defined]
+    return {name: _unmarked(guess) if name in marked_too else guess for name, guess in guesses.items()}
 
 
 def _unmarked(guess: Guess) -> Guess:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from fedsyn.errors import DataError
 from fedsyn.lazy import pd
@@ -54,6 +56,7 @@ def drafted(
     text: bool = False,
     where: str = "the table",
     notes: Collection[str] = (),
+    holdings: Sequence[int] = (),
 ) -> Draft:
     """Drafts the schema of a table.
 
@@ -62,11 +65,13 @@ def drafted(
         frame, bins, label, keep, decimal, text: as `draft_columns`.
         where: what to call the table in a message.
         notes: on how it was read, which end a message.
+        holdings: rows of each holder, one after the other in `frame`; none: they are of one.
 
     Raises:
         ConfigError, DataError: as `draft_columns`. DataError: no column is left to model.
     """
-    guesses = without_others(draft_columns(frame, bins, label, keep, decimal=decimal, text=text), len(frame))
+    holders = np.repeat(np.arange(len(holdings)), holdings) if holdings else np.zeros(len(frame), np.int64)
+    guesses = without_others(draft_columns(frame, bins, label, keep, decimal=decimal, text=text), frame, holders)
     if all(isinstance(guess.column, AsideColumn) for guess in guesses.values()):
         raise DataError(
             f"no column of {where} is left to synthesise: each is empty, personal, free text, one value in every row, "
@@ -81,7 +86,7 @@ def drafted(
     for name in {one.unknown for one in holding} - {""}:
         guesses[name] = replace(guesses[name], column=guesses[name].column.model_copy(update={"missing": True}))
     schema = kind.from_dict(drafted_schema(guesses, label), where)
-    persons = proposed_persons(schema, guesses, holding, frame)
+    persons = proposed_persons(schema, guesses, holding, frame, holders)
     if persons is not None:
         guesses[persons.persons.id] = marked(guesses[persons.persons.id], persons)
         key = {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}

@@ -369,6 +369,18 @@ def test_an_address_that_repeats_is_no_person_beside_one_a_row(name: str, once: 
     assert mails.column.person == bool(mails.hints) == asked  # type: ignore[attr-defined]
 
 
+def test_identifiers_of_two_holders_are_not_compared() -> None:
+    """Each counts its patients from 1. What repeats is another person, unless it repeats at one of them."""
+    ids = [f"P{i:04d}" for i in range(200)]
+    frame = pd.DataFrame({"patient_id": ids * 2, "age": np.arange(400) % 90, "ward": ["a", "b"] * 200})
+    assert drafted(Schema, frame).persons is not None  # one holder's patients came twice
+    assert drafted(Schema, frame, holdings=(200, 200)).persons is None
+    frame.loc[201, "patient_id"] = ids[0]  # the second holder's first patient came twice
+    found = drafted(Schema, frame, holdings=(200, 200)).persons
+    assert found is not None
+    assert (found.people, found.rows, found.most) == (399, 400, 2)
+
+
 def test_a_kept_column_that_may_name_persons_has_a_hint() -> None:
     """It is named like an identifier, or too few rows hold each of its values for a list."""
     devices = pd.DataFrame(
