@@ -167,7 +167,9 @@ def profile(rows: int, columns: int = 60) -> None:
     found: Any = pstats.Stats(profiler)
     codes = {what: inspect.unwrap(part).__code__ for what, part in PARTS.items()}
     places = {what: (code.co_filename, code.co_firstlineno, code.co_name) for what, code in codes.items()}
-    shares = {what: found.stats[place][3] / found.total_tt for what, place in places.items()}
+    # A part that a few rows never reach takes no time.
+    spent = {what: found.stats[place][3] if place in found.stats else 0.0 for what, place in places.items()}
+    shares = {what: seconds / found.total_tt for what, seconds in spent.items()}
     print(f"\n| part of a run of {columns} columns | share of its time |\n|---|---|")
     for what, share in sorted(shares.items(), key=lambda item: -item[1]):
         print(f"| {what} | {share:.0%} |")

@@ -486,7 +486,8 @@ def test_the_terminal_shows_a_wide_table_in_eighty_columns_and_how_far_it_is(tmp
     tables = [line for line in ended.stdout.splitlines() if line.startswith(("│", "┃", "|"))]
     assert max(map(len, tables)) <= 80 and "…" not in ended.stdout
     for metric in metrics:
-        assert f"over seeds: {metric}" in " ".join(ended.stdout.split())
+        caption = f"{metric}, partition iid, source synthfs, clients 3, mean ± standard deviation over 1 seed"
+        assert caption in " ".join(ended.stdout.split())
     failed = [line for line in ended.stderr.splitlines() if line.startswith("failed:")]
     assert len(failed) == 1 and "[16 cells: " in failed[0] and failed[0].endswith("and 13 more]")
     progress = [line for line in ended.stderr.splitlines() if "of 32 cells" in line and " left" in line]
