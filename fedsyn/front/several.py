@@ -16,12 +16,12 @@ import numpy.typing as npt
 from fedsyn.config import FORMAT
 from fedsyn.domain import Floats
 from fedsyn.errors import InputError
-from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE, bins_of, marked_facts
+from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE, bins_of, marked_facts, without_words
 from fedsyn.evaluation.scores import level_of_codes, places
 from fedsyn.front.archive import ReleasedRun
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel, Model, Posterior
-from fedsyn.output import watched
+from fedsyn.output import first_of, watched
 from fedsyn.randomness import Randomness
 from fedsyn.runs.persons import WholePersons
 from fedsyn.runs.synthesis import BATCH, MOST_UNASKED, Make, batches, write_synthetic
@@ -30,6 +30,7 @@ from fedsyn.table.data.writers import ArrowRows
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.frames import Kind, in_kind
 from fedsyn.table.schema.people import People
+from fedsyn.table.schema.persons import COUNT, person_attributes, row_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +51,7 @@ class PosteriorTables:
     Attributes:
         real: number of real rows that meet the conditions, as released.
         size: rows of each table.
+        schema: of the tables; of records it has one row a person.
         facts: what an analysis must know of them.
 
     Raises:
@@ -57,20 +59,24 @@ class PosteriorTables:
     """
 
     def __init__(self, release: ReleasedRun, rows: int | None, where: Mapping[str, Any]) -> None:
-        if release.schema.rows is not release.schema:
-            raise InputError(
-                "the run protects persons, who have several rows each: an analysis of its tables would take rows of "
-                "one person for those of many, and there is no other yet"
-            )
         if release.evidence is None:
             raise InputError(
                 "several tables need the run's measurements.npz, which a mechanism without marginals does not write"
             )
-        self._posterior = Posterior(release.model, release.evidence, numbers_of(release.schema, release.model))
-        self._schema, self._where = release.schema, where
-        self.real = restrict(release.schema, self._posterior.centre, where)[1].total
+        schema, persons = as_table(release.schema), release.schema.rows.persons
+        self._posterior = Posterior(release.model, release.evidence, numbers_of(schema, release.model))
+        self.schema, self._where = schema, where
+        self.real = restrict(schema, self._posterior.centre, where)[1].total
         self.size = min(MOST_UNASKED, max(1, round(_LARGER * self.real))) if rows is None else rows
-        self.facts = {"held": held_of(release.schema, self._posterior), "given": sorted(where)}
+        self.facts: dict[str, Any] = {"held": held_of(schema, self._posterior), "given": sorted(where)}
+        if schema is not release.schema and persons is not None:
+            self.facts["records"] = {"rows": list(row_columns(release.schema.rows)), "in_order": persons.in_order}
+            of_rows = {*schema.columns} - {*person_attributes(release.schema.rows), COUNT}
+            if beyond := sorted(where.keys() & of_rows) if persons.in_order else []:
+                raise InputError(
+                    f"where: '{beyond[0]}' differs between the rows of a person, and tables for an analysis can be "
+                    f"restricted to persons alone: {first_of(person_attributes(release.schema.rows), 10) or 'none'}"
+                )
 
     def draws(
         self, count: int, randomness: Randomness, progress: bool | None = None
@@ -82,12 +88,22 @@ class PosteriorTables:
         for number in watched(range(1, count + 1), "drawing tables", progress):
             model = self._posterior.draw(randomness.ordinary("posterior", number))
             # Where numbers lie inside bins is open to some extent, and each column takes another place in it.
-            at = randomness.ordinary("inside bins", number).uniform(-1.0, 1.0, len(self._schema.columns))
-            lean = dict(zip(self._schema.columns, at.tolist(), strict=True))
-            schema, conditioned = restrict(self._schema, model, self._where, lean)
+            at = randomness.ordinary("inside bins", number).uniform(-1.0, 1.0, len(self.schema.columns))
+            lean = dict(zip(self.schema.columns, at.tolist(), strict=True))
+            schema, conditioned = restrict(self.schema, model, self._where, lean)
             if not isinstance(conditioned, Model):
                 raise InputError("several tables cannot be cut inside a bin: ask for whole bins, or for no condition")
             yield schema, conditioned, randomness.child("table", number)
+
+
+def as_table(schema: Schema) -> Schema:
+    """Returns the schema of a table as a model has it.
+
+    Records stand in it one by one, whole persons are not made of them.
+    """
+    if schema.rows is schema:
+        return schema
+    return Schema(columns=schema.columns, missing_values=schema.missing_values, approved=schema.approved)
 
 
 def numbers_of(schema: Schema, model: AnyModel) -> dict[str, Floats]:
@@ -180,10 +196,11 @@ def frames_of_posterior(
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_TABLES:
         raise InputError(f"tables: expected a number of tables from 1 to {MOST_TABLES}, found {count!r}")
     tables = PosteriorTables(release, rows, where)
-    facts = {**tables.facts, "real_rows": tables.real, "bins": bins_of(release.schema)}
-    facts |= {"marked": marked} if (marked := marked_facts(release.schema)) else {}
+    facts = {**tables.facts, "real_rows": tables.real, "bins": bins_of(tables.schema)}
+    facts |= {"marked": marked} if (marked := marked_facts(tables.schema)) else {}
     for schema, model, stream in tables.draws(count, randomness, progress):
         frame = frame_of(schema, model, tables.size, stream, independent=True)
+        frame = without_words(frame, schema) if "records" in facts else frame
         frame.attrs[FACTS] = facts
         yield frame
 
@@ -216,7 +233,7 @@ def write_tables(
         name = f"table_{number:0{max(2, len(str(count)))}}.csv"
         named.append({"file": name, "rows": tables.size})
         write_synthetic(out / name, schema, model, tables.size, stream, keep=False, independent=True)
-    release.schema.save(out / "schema.yaml")
+    tables.schema.save(out / "schema.yaml")
     facts = {
         "format": FORMAT,
         "tables": named,

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.version import installing
@@ -25,6 +26,8 @@ Floats = npt.NDArray[np.float64]
 
 #: The extra that brings statsmodels and formulaic.
 NEEDED = f"formulas need statsmodels: {installing('analysis')}"
+# Newton's steps from the estimate without weights, and a step, of terms of 1 at most, that is none.
+_NEWTON, _CLOSE = 50, 1e-9
 
 
 class Estimator(ABC):
@@ -37,13 +40,16 @@ class Estimator(ABC):
     title: str
 
     @abstractmethod
-    def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+    def estimate(
+        self, y: Floats, X: Floats, names: Sequence[str], weights: Floats | None = None
+    ) -> tuple[Floats, Floats]:
         """Estimates and their variances in one table.
 
         Args:
             y: (n,) outcome.
             X: (n, k) terms, of full rank.
             names: of the k terms, for messages.
+            weights: (n,) how many rows each of these stands for, which are one observation all the same; None: one.
 
         Returns:
             (k,) estimates, (k,) variances: squared standard errors.
@@ -65,8 +71,11 @@ class Linear(Estimator):
     def __init__(self, robust: bool = True) -> None:
         self.robust = robust
 
-    def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
-        fitted = _statsmodels().OLS(y, X).fit(cov_type="HC1" if self.robust else "nonrobust")
+    def estimate(
+        self, y: Floats, X: Floats, names: Sequence[str], weights: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        stands_for = np.ones(len(y)) if weights is None else weights
+        fitted = _statsmodels().WLS(y, X, stands_for).fit(cov_type="HC1" if self.robust else "nonrobust")
         return np.asarray(fitted.params, np.float64), np.asarray(fitted.bse, np.float64) ** 2
 
 
@@ -84,7 +93,11 @@ class Logit(Estimator):
     def __init__(self, robust: bool = True) -> None:
         self.robust = robust
 
-    def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+    def estimate(
+        self, y: Floats, X: Floats, names: Sequence[str], weights: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        if weights is not None:
+            return self._weighted(y, X, names, weights)
         sm = _statsmodels()
         exceptions = sm.exceptions
         scale = np.abs(X).max(axis=0)  # Newton's steps are the same in any unit, what they test for is not
@@ -101,6 +114,32 @@ class Logit(Estimator):
             except (Warning, np.linalg.LinAlgError, exceptions.PerfectSeparationError):
                 raise DataError(self._separated(y, X, names)) from None
         return np.asarray(fitted.params, np.float64) / scale, (np.asarray(fitted.bse, np.float64) / scale) ** 2
+
+    def _weighted(self, y: Floats, X: Floats, names: Sequence[str], weights: Floats) -> tuple[Floats, Floats]:
+        """Estimates where observations stand for several rows.
+
+        Newton's steps begin at the estimate without weights, and the sandwich has each observation's score as one.
+        """
+        beta, _ = self.estimate(y, X, names)
+        scale = np.abs(X).max(axis=0)
+        terms, beta = X / scale, beta * scale
+        for _ in range(_NEWTON):
+            odds = expit(terms @ beta)
+            score = (weights * (y - odds)) @ terms
+            bread = (terms * (weights * odds * (1.0 - odds))[:, None]).T @ terms
+            try:
+                step = np.linalg.solve(bread, score)
+            except np.linalg.LinAlgError:
+                raise DataError(self._separated(y, X, names)) from None
+            beta = beta + step
+            if np.abs(step).max() < _CLOSE:
+                break
+        else:
+            raise DataError(self._separated(y, X, names))
+        each = (weights * (y - expit(terms @ beta)))[:, None] * terms
+        inverse = np.linalg.inv(bread)
+        spread = inverse @ (each.T @ each) @ inverse if self.robust else inverse
+        return beta / scale, np.diagonal(spread) / scale**2
 
     @staticmethod
     def _separated(y: Floats, X: Floats, names: Sequence[str]) -> str:
@@ -124,8 +163,14 @@ class Means(Estimator):
 
     title = "means and proportions"
 
-    def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
-        return X.mean(axis=0), X.var(axis=0, ddof=1) / len(X)
+    def estimate(
+        self, y: Floats, X: Floats, names: Sequence[str], weights: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        if weights is None:
+            return X.mean(axis=0), X.var(axis=0, ddof=1) / len(X)
+        shares = weights / weights.sum()
+        means = shares @ X
+        return means, shares**2 @ (X - means) ** 2 * len(X) / max(len(X) - 1, 1)
 
 
 class Quantile(Estimator):
@@ -142,10 +187,19 @@ class Quantile(Estimator):
             raise ConfigError(f"quantile: expected a share between 0 and 1, such as 0.5, found {share:g}")
         self.share = share
 
-    def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
-        half = np.sqrt(self.share * (1 - self.share) / len(y))
-        ends = np.clip([self.share - half, self.share, self.share + half], 0.0, 1.0)
-        low, middle, high = np.quantile(y, ends)
+    def estimate(
+        self, y: Floats, X: Floats, names: Sequence[str], weights: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        if weights is None:
+            half = np.sqrt(self.share * (1 - self.share) / len(y))
+            low, middle, high = np.quantile(y, np.clip([self.share - half, self.share, self.share + half], 0.0, 1.0))
+            return np.array([middle]), np.array([((high - low) / 2.0) ** 2])
+        order = np.argsort(y, kind="stable")
+        shares = weights[order] / weights.sum()
+        reached = np.cumsum(shares) - shares / 2.0
+        middle = float(np.interp(self.share, reached, y[order]))
+        half = float(np.sqrt(np.sum((shares * ((y[order] <= middle) - self.share)) ** 2)))
+        low, high = np.interp([self.share - half, self.share + half], reached, y[order])
         return np.array([middle]), np.array([((high - low) / 2.0) ** 2])
 
 
@@ -175,8 +229,8 @@ def _statsmodels() -> Any:
     """
     try:
         from statsmodels.discrete.discrete_model import Logit
-        from statsmodels.regression.linear_model import OLS
+        from statsmodels.regression.linear_model import WLS
         from statsmodels.tools import sm_exceptions
     except ImportError:
         raise ConfigError(NEEDED) from None
-    return SimpleNamespace(OLS=OLS, Logit=Logit, exceptions=sm_exceptions)
+    return SimpleNamespace(WLS=WLS, Logit=Logit, exceptions=sm_exceptions)

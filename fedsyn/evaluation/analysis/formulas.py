@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.evaluation.analysis.estimators import NEEDED, Estimator, Linear, Logit, Means, Quantile, estimator_of
-from fedsyn.evaluation.analysis.tables import SyntheticTables
+from fedsyn.evaluation.analysis.tables import WEIGHT, SyntheticTables
 from fedsyn.output import first_of, watched
 
 if TYPE_CHECKING:
@@ -55,10 +55,12 @@ class Term:
     Attributes:
         name: as it is shown.
         columns: of the table, that its estimate depends on beyond the outcome's.
+        parts: of a sum that is estimated by least squares, its columns one by one; empty: they count together.
     """
 
     name: str
     columns: frozenset[str]
+    parts: Sequence[frozenset[str]] = ()
 
 
 class Question:
@@ -93,10 +95,10 @@ class Question:
         """All columns that it looks at."""
         return self.outcome.union(*(term.columns for term in self.terms))
 
-    def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
-        """Returns one table's outcome (n,) and terms (n, k).
+    def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats, Floats | None]:
+        """Returns one table's outcome (n,), terms (n, k) and weights (n,).
 
-        Rows with a missing value are left out.
+        There are none where each row stands for itself. Rows with a missing value are left out.
         """
         raise NotImplementedError
 
@@ -105,10 +107,10 @@ class Question:
         names, estimates = [term.name for term in self.terms], []
         for number, frame in enumerate(watched(frames, "estimating"), 1):
             with _in_table(number, len(frames)):
-                y, X = self.matrices(frame)
+                y, X, weights = self.matrices(frame)
                 if self.outcome:
                     _require_rank(X, names)
-                estimates.append(self.estimator.estimate(y, X, names))
+                estimates.append(self.estimator.estimate(y, X, names, weights))
         return np.stack([q for q, _ in estimates]), np.stack([v for _, v in estimates])
 
 
@@ -137,16 +139,16 @@ class OneColumn(Question):
     def averages(self) -> bool:
         return self.values is None and isinstance(self.estimator, Means)
 
-    def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
+    def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats, Floats | None]:
         entries = frame[self.column].dropna()
+        weights = frame[WEIGHT][entries.index].to_numpy(np.float64) if WEIGHT in frame else None
         if len(entries) < 2:
             raise DataError(f"'{self.column}' has fewer than two values that are not missing")
         if self.values is None:
             values = entries.to_numpy(np.float64)
-            return values, values[:, None]
-        return np.zeros(len(entries)), np.stack(
-            [(entries == value).to_numpy(np.float64) for value in self.values], axis=1
-        )
+            return values, values[:, None], weights
+        marks = np.stack([(entries == value).to_numpy(np.float64) for value in self.values], axis=1)
+        return np.zeros(len(entries)), marks, weights
 
 
 class Regression(Question):
@@ -161,7 +163,7 @@ class Regression(Question):
         formulaic = _formulaic()
         frames = tables.frames
         # Every name in the formula must be a column, or known to the parser.
-        text, self._names = _readable(formula, list(frames[0].columns))
+        text, self._names = _readable(formula, tables.columns)
         words = set(_words(text))
         for word in words - self._names.keys() - formulaic.transforms.TRANSFORMS.keys() - _PYTHON:
             raise ConfigError(_unknown(word, list(self._names.values())))  # before anything is evaluated
@@ -211,8 +213,9 @@ class Regression(Question):
             if where.start == where.stop:
                 raise DataError(f"'{self._shown(str(term))}' has one value in all tables: leave it out")
         self.terms = tuple(
-            Term(self._shown(column), self._columns(right.term_variables[term]))
+            Term(self._shown(column), columns, self._parts(str(term), columns))
             for term, where in right.term_slices.items()
+            for columns in [self._columns(right.term_variables[term])]
             for column in right.column_names[where]
         )
 
@@ -222,8 +225,12 @@ class Regression(Question):
         Each part is estimated as if alone, as least squares do with the columns of a sum.
         """
         columns = self._columns(variables)
-        is_sum = isinstance(self.estimator, Linear) and _is_sum(text.partition("~")[0], self._names)
-        return columns, [frozenset({name}) for name in sorted(columns)] if is_sum else [columns]
+        return columns, self._parts(text.partition("~")[0], columns) or [columns]
+
+    def _parts(self, text: str, columns: frozenset[str]) -> list[frozenset[str]]:
+        """Returns the columns of a sum that is estimated by least squares, one by one; else none."""
+        is_sum = isinstance(self.estimator, Linear) and _is_sum(text, self._names)
+        return [frozenset({name}) for name in sorted(columns)] if is_sum else []
 
     def _columns(self, variables: Iterable[Any]) -> frozenset[str]:
         """Returns the columns among a formula's variables."""
@@ -240,20 +247,23 @@ class Regression(Question):
         """
         import pandas as pd
 
-        rows = frame[[self._names[name] for name in self._used]].dropna()
+        weights = [WEIGHT] if WEIGHT in frame else []
+        rows = frame[[*(self._names[name] for name in self._used), *weights]].dropna()
         for name, values in self.left_out.items():
             rows = rows[~rows[name].isin(values)]
         if not len(rows):
             raise DataError(_NONE_LEFT)
-        return pd.DataFrame({name: _plain(rows[self._names[name]]) for name in self._used}, index=range(len(rows)))
+        columns = {name: _plain(rows[self._names[name]]) for name in self._used} | {w: _plain(rows[w]) for w in weights}
+        return pd.DataFrame(columns, index=range(len(rows)))
 
     def _built(self, spec: Any, frame: pd.DataFrame) -> Any:
         with np.errstate(divide="ignore", invalid="ignore"):
             return spec.get_model_matrix(frame, context={})
 
-    def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
+    def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats, Floats | None]:
         try:
-            built = self._built(self._spec, self._complete(frame))
+            rows = self._complete(frame)
+            built = self._built(self._spec, rows)
         except DataError:
             raise
         except Exception as error:  # as above
@@ -266,7 +276,7 @@ class Regression(Question):
             y = (y == self._levels[1]).astype(np.float64)
         if y.min() == y.max():
             raise DataError("the outcome has one value")
-        return y, right
+        return y, right, rows[WEIGHT].to_numpy(np.float64) if WEIGHT in rows else None
 
 
 def _two(outcome: npt.NDArray[Any]) -> tuple[float, float] | None:
@@ -288,7 +298,7 @@ def question_of(formula: str, tables: SyntheticTables, model: str | Estimator | 
     """
     if "~" in formula:
         return Regression(formula, tables, model)
-    columns = list(tables.frames[0].columns)
+    columns = tables.columns
     what, name, share = _one(formula)
     if model is not None:
         raise ConfigError(f"model: '{formula}' has no outcome; write OUTCOME ~ {name}")

@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
 from fedsyn.bounded import json_of, read_bytes
+from fedsyn.domain import Floats
 from fedsyn.errors import DataError, InputError
 from fedsyn.evaluation.analysis.combining import ONE_TABLE
 from fedsyn.table.schema import Schema
@@ -19,6 +23,7 @@ from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.frames import as_frame, is_table
 from fedsyn.table.schema.ordered import WrittenNumber
+from fedsyn.table.schema.persons import NO_ROW, no_row_code
 from fedsyn.table.schema.values import written
 
 if TYPE_CHECKING:
@@ -26,8 +31,25 @@ if TYPE_CHECKING:
 
 #: What `sample --tables` writes beside the tables.
 FACTS_FILE = "tables.json"
-#: Where a table in memory says it (`DataFrame.attrs`): `real_rows`, `held` and `given` of that file, and `bins`.
+#: Where a table in memory says it (`DataFrame.attrs`): `real_rows`, `held`, `given` and `records` of that file, and
+#: `bins`.
 FACTS = "fedsyn"
+#: Column of how many rows each stands for, where not all stand for one. No file can have its name.
+WEIGHT = "\0rows"
+
+
+class Records(BaseModel):
+    """Tables of records, one of each person (`fedsyn.table.schema.persons`).
+
+    Attributes:
+        rows: the columns that differ between the rows of a person.
+        in_order: whether the rows of a person have an order.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    rows: list[str]
+    in_order: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +63,8 @@ class SyntheticTables:
         given: columns that a condition restricts: every estimate rests on them as well.
         bins: edges of the numeric columns' bins; empty where nobody said.
         marked: columns some of whose cells are codes for missing or censored values; the frames have text in them.
+        records: of persons, one of each in a row; None: rows are what the tables are of.
+        versions: other columns in whose place a row may have those of the model: all of them have to be held.
     """
 
     frames: Sequence[pd.DataFrame]
@@ -49,6 +73,8 @@ class SyntheticTables:
     given: frozenset[str] = frozenset()
     bins: Mapping[str, Sequence[float]] = field(default_factory=dict)
     marked: Mapping[str, BinnedColumn] = field(default_factory=dict)
+    records: Records | None = None
+    versions: Sequence[Mapping[str, str]] = ({},)
 
     @property
     def ratio(self) -> float:
@@ -60,6 +86,11 @@ class SyntheticTables:
             return 1.0
         return sum(map(len, self.frames)) / len(self.frames) / self.real_rows
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that a formula may have."""
+        return [name for name in self.frames[0].columns if name != WEIGHT]
+
     def holds(self, columns: Iterable[str]) -> bool:
         """Returns whether the model was fitted to these columns together.
 
@@ -68,7 +99,8 @@ class SyntheticTables:
         True where nobody said.
         """
         wanted = self.given.union(columns)
-        return self.held is None or any(wanted <= clique for clique in self.held)
+        each = [{version.get(name, name) for name in wanted} for version in self.versions]
+        return self.held is None or all(any(names <= clique for clique in self.held) for names in each)
 
 
 def tables_of(tables: Any) -> SyntheticTables:
@@ -96,7 +128,8 @@ def tables_of(tables: Any) -> SyntheticTables:
     marked = marked_columns(Schema.from_dict(facts["marked"])) if facts.get("marked") else {}
     frames = _checked([as_words(frame, marked) for frame in frames])
     held, given_columns = frozenset(map(frozenset, facts["held"])), frozenset(facts["given"])
-    return SyntheticTables(frames, facts.get("real_rows"), held, given_columns, facts.get("bins", {}), marked)
+    records = None if facts.get("records") is None else Records.model_validate(facts["records"])
+    return SyntheticTables(frames, facts.get("real_rows"), held, given_columns, facts.get("bins", {}), marked, records)
 
 
 def _of_path(path: Path) -> SyntheticTables:
@@ -117,6 +150,7 @@ def _of_path(path: Path) -> SyntheticTables:
         cliques = None if held is None else frozenset(frozenset(map(str, clique)) for clique in held)
         real_rows = None if real is None else float(real)
         given_columns = frozenset(map(str, facts.get("given", ())))
+        records = None if facts.get("records") is None else Records.model_validate(facts["records"])
     except (DataError, ValueError, KeyError, TypeError, OverflowError):
         raise DataError(f"{facts_file} cannot be read: draw the tables again") from None
     file = path / "schema.yaml"
@@ -124,7 +158,7 @@ def _of_path(path: Path) -> SyntheticTables:
     marked = {} if schema is None else marked_columns(schema)
     frames = [as_words(_frame(_inside(path, name), schema), marked) for name in names]
     bins = {} if schema is None else bins_of(schema)
-    return SyntheticTables(_checked(frames), real_rows, cliques, given_columns, bins, marked)
+    return SyntheticTables(_checked(frames), real_rows, cliques, given_columns, bins, marked, records)
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -151,7 +185,23 @@ def holds_numbers(column: BinnedColumn) -> bool:
 def marked_columns(schema: Schema) -> dict[str, BinnedColumn]:
     """Returns the columns with codes for missing or censored values."""
     ordered = {name: column for name, column in schema.columns.items() if isinstance(column, BinnedColumn)}
-    return {name: column for name, column in ordered.items() if column.missing_codes or column.censored}
+    return {name: column for name, column in ordered.items() if {*column.missing_codes} - {NO_ROW} or column.censored}
+
+
+def without_words(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """Returns a table of records in which a row that is not there is missing."""
+    import pandas as pd
+
+    there = {}
+    for name, column in schema.columns.items():
+        if no_row_code(column) >= 0:
+            series = frame[name].where(frame[name] != NO_ROW)
+            if isinstance(column, BinnedColumn) and holds_numbers(column) and name not in marked_columns(schema):
+                numbers = _numbers(series, column) if isinstance(column, WrittenNumber) else pd.to_numeric(series)
+                there[name] = numbers
+            else:
+                there[name] = series
+    return frame.assign(**there)
 
 
 def marked_facts(schema: Schema) -> dict[str, Any]:
@@ -188,8 +238,9 @@ def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
     try:
         if path.suffix.lower() == ".parquet":
             return pd.read_parquet(path)
+        none = [] if schema is None or all(no_row_code(column) < 0 for column in schema.columns.values()) else [NO_ROW]
         text = {} if schema is None else {name: str for name, column in schema.columns.items() if _is_text(column)}
-        frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
+        frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=["", *none])
     except (ValueError, OSError) as error:
         raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
     marked = {} if schema is None else marked_columns(schema)
@@ -200,10 +251,14 @@ def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
             and name in frame
             and frame[name].dtype.kind not in "iuf"
         ):
-            values = frame[name].where(frame[name].notna(), "").tolist()
-            steps, _ = column.parse_all(values, frozenset({""}))
-            frame[name] = steps / 10.0**column.decimals
+            frame[name] = _numbers(frame[name], column)
     return frame
+
+
+def _numbers(series: pd.Series[Any], column: WrittenNumber) -> Floats:
+    """Returns the numbers that a column writes."""
+    steps, _ = column.parse_all(series.where(series.notna(), "").tolist(), frozenset({""}))
+    return np.asarray(steps / 10.0**column.decimals)
 
 
 def _is_text(column: object) -> bool:

@@ -18,6 +18,7 @@ from fedsyn.evaluation.analysis.censoring import Censored, settled
 from fedsyn.evaluation.analysis.combining import Combined, combine
 from fedsyn.evaluation.analysis.estimators import Estimator
 from fedsyn.evaluation.analysis.formulas import Question, columns_in, question_of
+from fedsyn.evaluation.analysis.persons import Per, shown, with_changes, with_next
 from fedsyn.evaluation.analysis.result import Analysis
 from fedsyn.evaluation.analysis.tables import SyntheticTables, tables_of
 from fedsyn.evaluation.record import percent
@@ -48,6 +49,7 @@ def analyse(
     *,
     level: float = 0.95,
     censored: Censored | None = None,
+    per: Per | None = None,
 ) -> Analysis:
     """Estimates means, proportions or a regression from several synthetic tables.
 
@@ -62,6 +64,9 @@ def analyse(
         censored: how to treat censored values (<0.5) of a numeric column: "bound" takes each for its bound,
             "leave_out" leaves their rows out. Without it a column that has any is refused. Codes for missing values
             are missing.
+        per: of a run for persons, what counts once: a "row", or a "person", by one of its rows. None: a row where the
+            formula has a column that differs between the rows of a person. `change(x)` in a formula is the next
+            row's value minus this one's.
 
     Returns:
         A result that prints as a table; `to_frame()` has its figures.
@@ -73,14 +78,17 @@ def analyse(
     if not 0 < level < 1:
         raise ConfigError(f"level: expected a probability between 0 and 1, such as 0.95, found {level!r}")
     synthetic = tables_of(tables)
-    columns, averaged = columns_in(formula, list(synthetic.frames[0].columns))
-    synthetic, treated = settled(synthetic, columns, censored, averaged)
+    formula = with_changes(formula, synthetic)
+    columns, averaged = columns_in(formula, synthetic.columns)
+    synthetic, treated = settled(synthetic, with_next(columns, synthetic), censored, averaged)
+    synthetic, counting = shown(synthetic, columns, per)
     question = question_of(formula, synthetic, model)
     estimates, variances = question.estimates(synthetic.frames)
     inside = _inside_bins(question, synthetic, estimates)
     combined = combine(estimates, variances, ratio=synthetic.ratio, inside=inside)
     pairs, wide = _not_held(question, synthetic), _wide_bins(question, synthetic)
     notes = [
+        *counting,
         *treated,
         *_of_tables(synthetic, combined),
         *_of_few(combined),
@@ -103,7 +111,7 @@ def _not_held(question: Question, tables: SyntheticTables) -> list[str]:
     Least squares of after - before are the difference of those of each: they rest on each beside the terms, and their
     variance on both together.
     """
-    columns = [term.columns for term in question.terms if term.columns]
+    columns = [part for term in question.terms if term.columns for part in term.parts or [term.columns]]
     wanted = [each | part for part in question.parts for each in columns or [frozenset[str]()]]
     wanted += [first | second for some in (columns, question.parts) for first, second in combinations(some, 2)]
     missing = [each for each in dict.fromkeys(wanted) if not tables.holds(each)]

@@ -288,7 +288,7 @@ def _score(formula: str, alone: Question, tables: _Tables, named: bool) -> Regre
 def _coefficients(question: Question, real: pd.DataFrame, synthetic: pd.DataFrame) -> tuple[Coefficient, ...]:
     estimates, variances = question.estimates([real, synthetic])
     errors = np.sqrt(variances)
-    (y, X), (other, _) = question.matrices(real), question.matrices(synthetic)
+    (y, X, _), (other, _, _) = question.matrices(real), question.matrices(synthetic)
     spread = _LOGISTIC if isinstance(question.estimator, Logit) else float(y.std())
     wider = errors[1] / errors[0] * math.sqrt(len(other) / len(y))
     return tuple(

@@ -119,6 +119,10 @@ def analyse(
         str | None,
         typer.Option(help="Censored values (<0.5): bound or leave_out; needed where there are any.", metavar="WAY"),
     ] = None,
+    per: Annotated[
+        str | None,
+        typer.Option(help="Of a run for persons, what counts once: row or person.", metavar="WHAT"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate means, proportions and regressions.
@@ -127,7 +131,7 @@ def analyse(
     """
     from fedsyn.evaluation.analysis import analyse as analysed
 
-    estimates = analysed(tables, formula, model, level=level, censored=censored)  # type: ignore[arg-type]
+    estimates = analysed(tables, formula, model, level=level, censored=censored, per=per)  # type: ignore[arg-type]
     text = json.dumps(estimates.to_dict(), indent=1) if as_json else str(estimates)
     say(text)
 
