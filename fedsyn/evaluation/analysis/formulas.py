@@ -209,9 +209,8 @@ class Regression(Question):
         self.outcome, self.parts = self._outcome(left.variables, text)
         if both := self.outcome & self._columns(right.variables):
             raise ConfigError(f"formula '{formula}': {first_of(sorted(both), 20)} is on both sides")
-        for term, where in right.term_slices.items():
-            if where.start == where.stop:
-                raise DataError(f"'{self._shown(str(term))}' has one value in all tables: leave it out")
+        if empty := [term for term, where in right.term_slices.items() if where.start == where.stop]:
+            raise DataError(f"'{self._shown(str(empty[0]))}' has one value in all tables: leave it out")
         self.terms = tuple(
             Term(self._shown(column), columns, self._parts(str(term), columns))
             for term, where in right.term_slices.items()
@@ -228,7 +227,10 @@ class Regression(Question):
         return columns, self._parts(text.partition("~")[0], columns) or [columns]
 
     def _parts(self, text: str, columns: frozenset[str]) -> list[frozenset[str]]:
-        """Returns the columns of a sum that is estimated by least squares, one by one; else none."""
+        """Returns the columns of a sum under least squares, one by one.
+
+        There are none of anything else.
+        """
         is_sum = isinstance(self.estimator, Linear) and _is_sum(text, self._names)
         return [frozenset({name}) for name in sorted(columns)] if is_sum else []
 

@@ -40,7 +40,9 @@ _CHANGE = re.compile(r"\bchange\(\s*([^()]+?)\s*\)")
 
 
 def with_changes(formula: str, tables: SyntheticTables) -> str:
-    """Returns a formula with `change(x)` as what it is: the next row's value minus this one's.
+    """Returns a formula without `change(x)`.
+
+    It has the next row's value minus this one's instead.
 
     Raises:
         ConfigError: of no column that differs between the rows of a person.
@@ -68,7 +70,9 @@ def with_next(columns: Sequence[str], tables: SyntheticTables) -> list[str]:
 
 
 def shown(tables: SyntheticTables, columns: Sequence[str], per: Per | None) -> tuple[SyntheticTables, list[str]]:
-    """Returns the tables of what a question is about: persons, their rows, or pairs of rows.
+    """Returns the tables of what a question is about.
+
+    It is about persons, their rows, or pairs of rows.
 
     Args:
         tables: of an analysis; such as are not of persons come back as they are.
@@ -112,7 +116,7 @@ def shown(tables: SyntheticTables, columns: Sequence[str], per: Per | None) -> t
 
 
 def _any_row(frame: pd.DataFrame, after: Mapping[str, str], number: int) -> pd.DataFrame:
-    """Returns one of all rows of each person, by a coin (see the module)."""
+    """Returns one of each person's rows, by a coin (see the module)."""
     rows, before = _number(frame, COUNT), _number(frame, BEFORE)
     coins = np.random.default_rng(number).random(len(frame))
     here = (rows < 2) | (coins * rows < rows - 1.0 - before)

@@ -189,7 +189,7 @@ def marked_columns(schema: Schema) -> dict[str, BinnedColumn]:
 
 
 def without_words(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
-    """Returns a table of records in which a row that is not there is missing."""
+    """Returns records in which a row that is not there is missing."""
     import pandas as pd
 
     there = {}

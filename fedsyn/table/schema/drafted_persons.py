@@ -93,7 +93,7 @@ def proposed_persons(
 
 
 def without_others(guesses: Mapping[str, Guess], frame: pd.DataFrame, holders: Codes) -> dict[str, Guess]:
-    """Returns guesses without identifiers that repeat and yet say nothing of whose a row is.
+    """Returns guesses without identifiers that repeat by chance.
 
     Where each row has a `patient_id` of its own, a row is a person. An address or a name that repeats is then shared by
     persons. And a number that repeats at another holder alone is another person's: identifiers of two holders are

@@ -81,7 +81,9 @@ def is_person(name: str) -> bool:
 
 
 def names_persons(name: str) -> bool:
-    """Returns whether a column's name says persons themselves, not a household or a case.
+    """Returns whether a column's name says persons themselves.
+
+    A household or a case may have several.
 
     >>> [names_persons(name) for name in ("Kunden-Nr", "patient_id", "Fallnummer", "e-mail")]
     [True, True, False, False]
@@ -91,7 +93,7 @@ def names_persons(name: str) -> bool:
 
 
 def _root(name: str) -> tuple[str, str]:
-    """Returns a name in small letters, with and without a last word such as number."""
+    """Returns a name in small letters, whole and without its number."""
     whole = "".join(words_of(name))
     return whole, re.sub(r"(ids?|nr|no|number|nummer|key|code|identifier)$", "", whole)
 
