@@ -192,16 +192,18 @@ class Problem:
     def curvature(self, theta: np.ndarray, residual: np.ndarray) -> float:
         """Returns the curvature of f along a very short step.
 
-        It is 1 / (the longest sensible first step), and 0 at a minimum.
+        It is 1 / (the longest sensible first step), and 0 at a minimum of F. One of f alone, such as the model before,
+        is none with shrinkage: the largest curvature of one cell stands in there.
         """
-        longest = float(self.scale.max(initial=0.0)) ** 2
-        if longest == 0 or not dot(residual, residual) > 0:
-            return 0.0
-        length = 1e-3 / longest
+        largest = float(self.scale.max(initial=0.0)) ** 2
+        flat = largest if self.shrinkage else 0.0
+        if largest == 0 or not dot(residual, residual) > 0:
+            return flat
+        length = 1e-3 / largest
         change = self.residual(theta - length * self.gradient(residual))
         change -= residual
         slope = -dot(residual, change)
-        return dot(change, change) / (length * slope) if slope > 0 else 0.0
+        return dot(change, change) / (length * slope) if slope > 0 else flat
 
     def is_explained(self, residual: np.ndarray) -> bool:
         """Returns whether noise alone would leave such residuals.

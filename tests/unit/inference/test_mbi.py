@@ -101,6 +101,40 @@ def test_a_fit_ends_at_the_noise_level_and_at_its_tolerance() -> None:
 
 
 @pytest.mark.slow
+def test_both_engines_end_at_the_noise_level_after_the_same_step() -> None:
+    """Early ends would differ by mbi's block of 50 iterations, if a fit took steps beyond."""
+    pytest.importorskip("mbi")
+    rng, sigma = np.random.default_rng(6), 80.0
+    given = [
+        Measurement(q, TOTAL / PLAIN.size(q) + sigma * rng.standard_normal(PLAIN.shape_of(q)), sigma) for q in CLIQUES
+    ]
+    more = {"total": TOTAL, "prior": prior_on(PLAIN), "shrinkage": 2.0}
+    config = EstimateConfig(100, 0.0, stop_at_noise_level=True)
+    ours, theirs = (estimate(PLAIN, given, config=config, engine=engine, **more) for engine in (None, MIRROR))
+    longer = estimate(PLAIN, given, config=EstimateConfig(50, 0.0), **more)
+    assert ours.info is not None and theirs.info is not None
+    assert ours.info.converged and ours.info.iterations < 5 and theirs.info.converged and theirs.info.iterations == 50
+    for clique in (("a", "b"), ("d", "c"), ("a", "d")):
+        distances = [np.abs(one.project(clique) - ours.project(clique)).sum() for one in (theirs, longer)]
+        assert distances[0] < 1e-3 * TOTAL < distances[1] / 10
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", [None, MIRROR], ids=["native", "mbi"])
+def test_a_fit_leaves_the_model_that_fits_better_for_the_one_that_it_is_pulled_to(engine: Any) -> None:
+    if engine is not None:
+        pytest.importorskip("mbi")
+    given, prior = [one for one in measured(ZEROS) if not one.beyond and one.groups is None], prior_on(ZEROS)
+    pulled = {"total": TOTAL, "prior": prior, "shrinkage": 400.0}
+    best = estimate(ZEROS, given, config=EstimateConfig(3000, 0.0), **pulled)
+    before = estimate(ZEROS, given, total=TOTAL, config=EstimateConfig(3000, 0.0))  # a step of the loss ends here
+    after = estimate(ZEROS, given, config=EstimateConfig(1000, 1e-6), warm_start=before, engine=engine, **pulled)
+    assert best.info is not None and before.info is not None and before.info.loss < best.info.loss / 1.5
+    for clique in (("a", "b"), ("c", "d"), ("a", "d")):
+        assert np.abs(after.project(clique) - best.project(clique)).sum() < 1e-3 * TOTAL
+
+
+@pytest.mark.slow
 def test_a_fit_goes_on_from_the_model_before() -> None:
     pytest.importorskip("mbi")
     given = measured(PLAIN)
