@@ -21,10 +21,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ENGINES = ("inprocess", "workers", "ray", "flower")
+ENGINES = ("inprocess", "ray", "flower")
 NAMES = {
     "inprocess": "in process, serial",
-    "workers": "in process, a pool of as many processes as there are cores",
     "ray": "Ray, our Grid",
     "flower": "Ray, Flower's engine",
 }
@@ -40,9 +39,6 @@ class Cost:
 
 
 def configuration(clients: int, rounds: int, engine: str) -> dict[str, object]:
-    runtime: dict[str, object] = {"engine": "ray" if engine == "ray" else "inprocess", "seed": 0}
-    if engine == "workers":
-        runtime["workers"] = os.cpu_count()
     return {
         "mechanism": {"name": "augflaim", "rounds": rounds},
         "data": {
@@ -55,7 +51,7 @@ def configuration(clients: int, rounds: int, engine: str) -> dict[str, object]:
         "aggregation": {"protocol": "plain", "noise": "server"},
         "workload": {"degree": 2, "size": None},
         "evaluation": [],
-        "runtime": runtime,
+        "runtime": {"engine": "ray" if engine == "ray" else "inprocess", "seed": 0},
     }
 
 
