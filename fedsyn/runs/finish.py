@@ -169,7 +169,7 @@ def judged(config: RunConfig, data: EvaluationInput, baseline: bool) -> dict[str
     metrics = evaluate(config.evaluation.metrics, data)
     if baseline:
         apart = evaluate(config.evaluation.metrics, independent(data, randomness_of(config)))
-        metrics |= {f"{INDEPENDENT}{name}": value for name, value in apart.items()}
+        metrics |= {f"{INDEPENDENT}_{name}": value for name, value in apart.items()}
     return metrics
 
 

@@ -30,7 +30,6 @@ CELL_FILE = "cell.json"  # in a cell's run directory, written last: how the cell
 _CELL = re.compile(r"\w[\w.=+-]*")  # no path leads out of cells/
 _SMALLEST_NUMERIC_AXIS = 3  # values of one that plots run along
 _MECHANISM = "mechanism.name"
-BASELINE = "independent"  # name of the baseline's line among the labels
 _NAMED_CELLS = 3  # that a failure lists
 Facts = dict[str, Any]  # what one of these files holds
 

@@ -21,9 +21,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from fedsyn import yamlio
 from fedsyn.config import DEFAULT_CLIQUES, DEFAULT_MECHANISM, RunConfig, explain
 from fedsyn.errors import ConfigError, nearest
+from fedsyn.evaluation.real.metrics import INDEPENDENT
 from fedsyn.loading import anchor_files, assign, flattened, names_file, parse_config, require_files, written_out
 from fedsyn.settings import Node
-from fedsyn.sweep.results import BASELINE, text
+from fedsyn.sweep.results import text
 
 Combination = dict[str, Any]  # dotted key -> value
 
@@ -250,7 +251,7 @@ def _require_one_workload(cells: Sequence[Cell], file: Path) -> None:
 
 def _require_labels(labels: Mapping[str, str], cells: Sequence[Cell], file: Path) -> None:
     """Refuses a label for what no table of the sweep shows."""
-    known = {BASELINE, *(name for cell in cells for name in cell.config.evaluation.metrics)}
+    known = {INDEPENDENT, *(name for cell in cells for name in cell.config.evaluation.metrics)}
     known |= {key for cell in cells for key in cell.axes} | {text(v) for cell in cells for v in cell.axes.values()}
     for key in labels:
         if key not in known:

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from fedsyn.evaluation.real.metrics import INDEPENDENT, all_metrics
 from fedsyn.evaluation.report.tables import Table, plus_minus
 from fedsyn.output import counted
-from fedsyn.sweep.results import BASELINE, Results, Summary, text
+from fedsyn.sweep.results import Results, Summary, text
 
 #: The paired test calls two results different where chance alone would part them so far in fewer than one of so many.
 _LEVEL = 0.05
@@ -92,10 +91,10 @@ def _grid(results: Results, metric: str, places: Mapping[tuple[str, str], int], 
     summaries, bold = results.summaries, best(results, metric)
     rows = [[results.label(one), *(_cell(summaries, places.get((one, x)), metric) for x in across)] for one in down]
     marked = {(i, 1 + j) for i, one in enumerate(down) for j, x in enumerate(across) if places.get((one, x)) in bold}
-    if any(f"{INDEPENDENT}{metric}" in summaries[position].values for position in places.values()):
+    if any(f"{INDEPENDENT}_{metric}" in summaries[position].values for position in places.values()):
         columns = [[summaries[p] for (_, at_x), p in places.items() if at_x == x] for x in across]
-        name = results.label(BASELINE)
-        rows.append([_BASELINE if name == BASELINE else name, *(_baseline(column, metric) for column in columns)])
+        name = results.label(INDEPENDENT)
+        rows.append([_BASELINE if name == INDEPENDENT else name, *(_baseline(column, metric) for column in columns)])
     most = max(summaries[position].cells for position in places.values())
     what = [results.label(metric), *at, f"mean ± standard deviation over {counted(most, 'seed')}"]
     head = [results.named(results.compared), *(f"{results.named(results.main)} {results.label(x)}" for x in across)]
@@ -119,7 +118,7 @@ def _baseline(column: Sequence[Summary], metric: str) -> str:
 
     Each seed has one value: runs of one seed have the same rows, unless another axis gives them others.
     """
-    of_seed = {seed: value for one in column for seed, value in one.by_seed(f"{INDEPENDENT}{metric}").items()}
+    of_seed = {seed: value for one in column for seed, value in one.by_seed(f"{INDEPENDENT}_{metric}").items()}
     values = np.array([*of_seed.values()])
     return (
         plus_minus(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else math.nan) if of_seed else ""
@@ -164,4 +163,6 @@ def differ(one: Mapping[int | None, float], other: Mapping[int | None, float]) -
         return False
     if np.ptp(differences) == 0.0:
         return True
+    from scipy import stats  # slow to import, and only tables need it
+
     return bool(stats.ttest_1samp(differences, 0.0).pvalue < _LEVEL)

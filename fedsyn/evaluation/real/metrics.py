@@ -15,8 +15,8 @@ from fedsyn.registry import metric, metrics
 
 _LEARNING = frozenset({"test", "label", "synthetic"})
 _SKLEARN = ("sklearn",)
-#: Begins the names of metrics of independent columns.
-INDEPENDENT = "independent_"
+#: Names the baseline of independent columns; with an underscore it begins the names of its metrics.
+INDEPENDENT = "independent"
 #: What every run reports beside its metrics.
 COSTS = {
     "seconds": "seconds from the start of the run to its end",
@@ -93,7 +93,7 @@ def is_quality(name: str) -> bool:
 
     Every run reports the costs. Nor is it of independent columns, a sweep's baseline.
     """
-    return name not in COSTS and not name.startswith(INDEPENDENT)
+    return name not in COSTS and not name.startswith(f"{INDEPENDENT}_")
 
 
 def evaluate(names: Iterable[str], data: EvaluationInput) -> dict[str, float]:
