@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import logging
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +52,21 @@ def test_flower_builds_a_bundle_of_it(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).parent / "flwr"), "build", "--app", str(folder)]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
     assert [file.name for file in tmp_path.glob("you.wards.1-0-0.*.fab")]
+
+
+@pytest.mark.slow
+def test_the_unpacked_bundle_of_this_repository_is_what_flower_hub_takes(tmp_path: Path) -> None:
+    """`flwr app publish` checks what it uploads; the checks need no account, the upload does."""
+    root, app = Path(__file__).resolve().parents[3], tmp_path / "fedsyn-app"
+    command = [str(Path(sys.executable).parent / "flwr"), "build", "--app", str(root)]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    (bundle,) = tmp_path.glob("fedsyn.fedsyn.*.fab")
+    with zipfile.ZipFile(bundle) as packed:
+        packed.extractall(app)
+    hub: Any = importlib.import_module("flwr.cli.app_cmd.publish")
+    hub._validate_app_name(app.name, "directory")
+    files = hub._collect_file_paths(app)
+    hub._validate_files(files)
+    assert {"pyproject.toml", "server_app.py", "client_app.py", "flwr.yaml"} <= {file.name for file in files}
+    with pytest.raises(Exception, match="Too many files"):
+        hub._validate_files(hub._collect_file_paths(root))
