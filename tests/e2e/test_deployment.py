@@ -12,6 +12,7 @@ import pytest
 
 from fedsyn.runs.directory import load_model
 from fedsyn.table.schema import Schema
+from support.flower_page import check_table, write_app
 from support.loopback import Federation, federation_of
 
 pytestmark = pytest.mark.xdist_group("flower")
@@ -131,3 +132,31 @@ def test_plain_supernodes_join_through_the_refusals_of_every_node(federation: Fe
     # The holder's own log says what is wrong; the value in its table stays with it.
     assert "lacks columns of the schema: 'smokes'" in federation.log("broken")
     assert "forty-two" not in federation.log("superlink") + notes
+
+
+@pytest.mark.slow
+def test_an_app_of_ones_own_runs_on_real_supernodes(federation: Federation) -> None:
+    """The app of docs/flower.md, on machines that Flower alone has set up; one has a table that cannot be read.
+
+    A SuperNode starts a process for each message, so that there is one round, and a sum is one message.
+    """
+    app = write_app(federation.folder / "app", clients=3)
+    settings = (app / "run.yaml").read_text(encoding="utf-8").replace("rounds: 3", "rounds: 1")
+    (app / "run.yaml").write_text(settings + "aggregation: {protocol: plain}\n", encoding="utf-8")
+    rows = [app / "rows" / f"{k}.csv" for k in range(3)]
+    pd.concat(pd.read_csv(file) for file in rows[1:]).to_csv(rows[1], index=False)
+    rows[2].write_text("age,street\nforty-two,Elm\n", encoding="utf-8")
+    for k in range(3):
+        federation.add_supernode(f"holder{k}", {"partition-id": k})
+
+    files = f'rows="{app / "rows"}" out="{app / "synthetic.csv"}"'
+    done = federation.flwr("run", str(app), "loopback", "--stream", "--run-config", files, timeout=500)
+    # `flwr run` exits with 0 even if the ServerApp failed: the table and the log are what counts.
+    said = done.stdout + done.stderr
+    assert (app / "synthetic.csv").exists(), said + federation.log("superlink") + federation.log("holder0")
+    check_table(app / "synthetic.csv")
+    assert "AugFlaim (augflaim), 2 columns" in said and "[ROUND 1] clients 2, dropped 0" in said
+    # A node's own log names the column; nothing of its table is anywhere else.
+    assert "lacks columns of the schema: 'ward'" in federation.log("holder2")
+    heard = said + federation.log("superlink") + federation.log("holder0") + federation.log("holder1")
+    assert "street" not in heard and "forty-two" not in heard + federation.log("holder2")

@@ -17,10 +17,11 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def write_app(folder: Path) -> Path:
+def write_app(folder: Path, clients: int = CLIENTS) -> Path:
     """Writes the page's files, and 6,000 rows of which each SuperNode has a share, into a folder."""
     folder.mkdir()
     run, schema = blocks("yaml")
+    run = run.replace(f"clients: {CLIENTS}", f"clients: {clients}")
     texts = {"app.py": blocks("python")[0], "pyproject.toml": blocks("toml")[0], "run.yaml": run, "schema.yaml": schema}
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -28,8 +29,8 @@ def write_app(folder: Path) -> Path:
     ages, wards = rng.integers(20, 60, 6000), rng.choice(["north", "south"], 6000, p=[0.2, 0.8])
     table = pd.DataFrame({"age": ages, "ward": wards})
     (folder / "rows").mkdir()
-    for k in range(CLIENTS):
-        table.iloc[k::CLIENTS].to_csv(folder / "rows" / f"{k}.csv", index=False)
+    for k in range(clients):
+        table.iloc[k::clients].to_csv(folder / "rows" / f"{k}.csv", index=False)
     return folder
 
 

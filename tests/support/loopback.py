@@ -77,7 +77,11 @@ class Federation:
             ["flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(self.port)],
             folder / "superlink-home",
         )
-        self._wait_for_port("superlink", self.port)
+        try:
+            self._wait_for_port("superlink", self.port)
+        except RuntimeError:
+            self.close()
+            raise
 
     def add_node(self, name: str, table: Path, schema: Path, *, agreed: str | None = None, **keys: Any) -> None:
         """Starts a `fedsyn node` that allows any run, or one configuration (`agreed`); `keys`: of node.yaml."""
@@ -114,6 +118,18 @@ class Federation:
             command += ["--set", assignment]
         return subprocess.run(
             command,
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def flwr(self, *words: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        """A command of Flower's as its user types it, with this federation's Flower home."""
+        return subprocess.run(
+            [str(BIN / "flwr"), *words],
             env=self.environment,
             cwd=self.folder,
             capture_output=True,
