@@ -147,7 +147,7 @@ def by_records(table: People, epsilon: float, clients: int, seed: int) -> People
     return synthetic(table, joined, parts, epsilon, seed, {"unit": "person"})
 
 
-def flattened(table: People, epsilon: float, clients: int, seed: int, cap: int) -> People:
+def flattened(table: People, epsilon: float, seed: int, cap: int) -> People:
     """Returns the synthetic persons of a run with a record for each of up to `cap` rows.
 
     Who has so many rows is at `cap` holders, each of whom makes a record; the noise is for all of them.
@@ -234,8 +234,9 @@ def main() -> int:
             found = []
             for seed in range(asked.seeds):
                 real = TABLES[name](seed)
-                given = (real, asked.epsilon, asked.clients, seed)
-                found.append(errors(real, flattened(*given, cap) if cap else by_records(*given)))
+                epsilon, clients = asked.epsilon, asked.clients
+                made = flattened(real, epsilon, seed, cap) if cap else by_records(real, epsilon, clients, seed)
+                found.append(errors(real, made))
             known[name, cap] = [float(x) for x in np.mean(found, axis=0)]
             way = f"at most {cap} rows each" if cap else "one record each"
             print(f"| {name} | {way} | {' | '.join(f'{x:.3f}' for x in known[name, cap])} |", flush=True)

@@ -148,7 +148,7 @@ class FlowerApp:
         key = (context.run_id, context.node_id)
         if key not in self._rows:
             self._rows[key] = encoded_rows(
-                lambda: self._rows_of(context), self.schema.rows, persons=self.schema.rows is not self.schema
+                lambda: self._rows_of(context), self.schema.rows, persons=self.schema.of_persons is not None
             )
         self._rows.move_to_end(key)
         while len(self._rows) > 1 and sum(each.codes.size for each in self._rows.values()) > _MOST_CELLS:

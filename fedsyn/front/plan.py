@@ -243,7 +243,7 @@ class StandIns:
     @property
     def rows(self) -> int:
         """Rows of a table, or people where the run protects them."""
-        persons = self.schema.rows.persons if self.schema.rows is not self.schema else None
+        persons = self.schema.of_persons
         return len(self.middle) if persons is None else int(self.middle[persons.id].nunique())
 
 
@@ -277,13 +277,13 @@ def stand_ins(
         missed, budget = _missed(config, schema, release)
     elif public is not None:
         source = DataNode(source=str(public), test_fraction=0.0)
-        codes = encoded_table(source, schema=schema.rows, persons=schema.rows is not schema).train
+        codes = encoded_table(source, schema=schema.rows, persons=schema.of_persons is not None).train
         basis, models = "a public table", [EmpiricalModel(schema.domain, codes)]
         rows = rows or len(codes)
         if rows > len(codes):
             table = (
                 schema.decode(np.asarray(codes), np.random.default_rng(_SEED))
-                if schema.rows is schema
+                if schema.of_persons is None
                 else frame_of(schema, EmpiricalModel(schema.domain, codes), len(codes), Randomness(_SEED))
             )
             models = [rehearse(rehearsing(config, SMOOTHING), schema, table)[1].model]
@@ -393,7 +393,7 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
 
 def _codes(schema: Schema, table: pd.DataFrame) -> npt.NDArray[np.integer]:
     """Returns the codes of a table's rows, or of its records."""
-    if schema.rows is schema:
+    if schema.of_persons is None:
         return np.asarray(schema.block(table).codes)
     maker = RecordMaker(schema.rows, np.random.default_rng(_SEED))
     Holding(schema.rows, maker).encoded(table)

@@ -151,7 +151,7 @@ def tables_of(schema: Schema, model: AnyModel, rows: int, randomness: Randomness
 
     Where the schema has two tables, they come by their names.
     """
-    persons = schema.rows.persons if schema.rows is not schema else None
+    persons = schema.of_persons
     if persons is None or persons.tables is None:
         return table_of(schema, model, rows, randomness, kind)
     import pyarrow as pa
@@ -171,7 +171,7 @@ def _decoded(
     model: AnyModel,
     numbered: Iterable[tuple[Make, np.random.Generator]],
 ) -> Iterator[T]:
-    whole = None if schema.rows is schema else WholePersons(schema, model)
+    whole = None if schema.of_persons is None else WholePersons(schema, model)
     for number, (make, rng) in enumerate(numbered):
         if whole is None:
             yield decode(make(), rng, number * BATCH, None)

@@ -410,7 +410,7 @@ class Synthesizer(Generic[F]):
         rows = frames[0] if len(frames) == 1 else pd.concat([frame.astype(object) for frame in frames], join="inner")
         release.schema.rows.require_columns(rows.columns)
         schema, model = restrict(release.schema, release.model, {})
-        persons = release.schema.rows.persons if release.schema.rows is not release.schema else None
+        persons = release.schema.of_persons
         drawn = len(rows) if persons is None else rows[persons.id].nunique()
         synthetic = frame_of(schema, model, max(1, drawn), Randomness(self.seed))
         rng = Randomness(self.seed).ordinary("evaluate")

@@ -10,13 +10,6 @@ from dataclasses import asdict, dataclass, fields
 
 #: Whose presence the guarantee hides. Every ledger and statement names it.
 UNIT = "one row, added or removed, at one client"
-_NEIGHBOURS = "two federations are neighbours when one row of one client's table is added or removed"
-#: By `privacy.client_sizes`. A published count does not follow the row, so it alone would tell the two apart.
-ADJACENCY = {
-    "private": _NEIGHBOURS,
-    "public": f"{_NEIGHBOURS}, every client's row count being a published constant; where the counts follow the rows, "
-    "a row can only be exchanged for another, and epsilon_replace_one is the guarantee",
-}
 
 _TITLES = {
     "unit": "Unit",

@@ -48,7 +48,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.privacy.release import Release
-from fedsyn.privacy.statement import ADJACENCY, UNIT
+from fedsyn.privacy.statement import UNIT
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,32 @@ class Unit:
     exchanged: ClassVar[str] = "a row can only be exchanged for another"
     #: What is then hidden; for people.
     instead: ClassVar[str] = "one row at one client, exchanged for another (row counts are published)"
+    #: What a client publishes of its size, under `privacy.client_sizes: public`; for people.
+    sizes: ClassVar[str] = "row count"
 
     @property
     def text(self) -> str:
         """The words for whose presence is hidden."""
         return UNIT
 
+    @property
+    def apart(self) -> str:
+        """The words for what two neighbours differ in."""
+        return "one row of one client's table is added or removed"
+
     def adjacency(self, sizes: str) -> str:
         """Returns words for which federations are neighbours.
 
-        They depend on `privacy.client_sizes`.
+        They depend on `privacy.client_sizes`: a published count does not follow the rows, so it alone would tell the
+        two apart.
         """
-        return ADJACENCY[sizes]
+        neighbours = f"two federations are neighbours when {self.apart}"
+        if sizes != "public":
+            return neighbours
+        return (
+            f"{neighbours}, every client's {self.sizes} being a published constant; where the counts follow the rows, "
+            f"{self.exchanged}, and epsilon_replace_one is the guarantee"
+        )
 
     @property
     def caps(self) -> bool:
@@ -118,6 +132,7 @@ class ClientUnit(Unit):
     hidden: ClassVar[str] = "one client's rows"
     exchanged: ClassVar[str] = "a client's rows can only be exchanged for as many others"
     instead: ClassVar[str] = "one client's rows, exchanged for as many others (row counts are published)"
+    sizes: ClassVar[str] = "count of rows that take part"
 
     def __post_init__(self) -> None:
         if self.rows < 1:
@@ -131,17 +146,9 @@ class ClientUnit(Unit):
     def text(self) -> str:
         return f"one client with all of its rows, of which at most {self.rows:,} take part"
 
-    def adjacency(self, sizes: str) -> str:
-        neighbours = (
-            "two federations are neighbours when they differ in the rows of one client, which has none in one of them "
-            "(that it takes part is public)"
-        )
-        if sizes != "public":
-            return neighbours
-        return (
-            f"{neighbours}, every client's count of rows that take part being a published constant; where the counts "
-            f"follow the rows, {self.exchanged}, and epsilon_replace_one is the guarantee"
-        )
+    @property
+    def apart(self) -> str:
+        return "they differ in the rows of one client, which has none in one of them (that it takes part is public)"
 
     def entered(self, release: Release) -> Release:
         return _entered(release, self.rows)
@@ -158,6 +165,7 @@ class PersonUnit(Unit):
     hidden: ClassVar[str] = "one person"
     exchanged: ClassVar[str] = "a person can only be exchanged for another"
     instead: ClassVar[str] = "one person with all rows, exchanged for another (counts of persons are published)"
+    sizes: ClassVar[str] = "count of persons"
 
     def __post_init__(self) -> None:
         if self.rows < 1:
@@ -172,14 +180,9 @@ class PersonUnit(Unit):
     def text(self) -> str:
         return f"one person with all rows at {self.where}, added or removed"
 
-    def adjacency(self, sizes: str) -> str:
-        neighbours = f"two federations are neighbours when all rows of one person are added or removed, at {self.where}"
-        if sizes != "public":
-            return neighbours
-        return (
-            f"{neighbours}, every client's count of persons being a published constant; where the counts follow the "
-            f"rows, {self.exchanged}, and epsilon_replace_one is the guarantee"
-        )
+    @property
+    def apart(self) -> str:
+        return f"all rows of one person are added or removed, at {self.where}"
 
     def entered(self, release: Release) -> Release:
         return _entered(release, self.rows) if self.rows > 1 else release

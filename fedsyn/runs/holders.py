@@ -247,7 +247,7 @@ def _closed_table(folder: str, version: int, findings: str) -> EncodedTable:
     stored = _store(folder)
     assert stored.schema is not None
     schema = PrivateColumns(stored.schema).closed(**json.loads(findings))
-    codes = schema.recoded(stored.table.pooled(), stored.own, stored.table.domain)
+    codes = stored.own.coded(stored.table.pooled(), schema, stored.table.domain)
     return EncodedTable.of_arrays(codes, stored.table.offsets, schema.domain)
 
 
@@ -267,8 +267,14 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
     if "schema" not in node:
         raise NodeError("a node with 'data' needs the schema that its holder approved, as 'schema'")
     partition = partition_of(node)
-    files = (str(node["data"]), str(node["schema"]))
-    rows = load_rows(*files, config.data.bins, config.data.label, persons=config.privacy.unit == "person")
+    files, apart = (str(node["data"]), str(node["schema"])), node.get("persons")
+    rows = load_rows(
+        *files,
+        config.data.bins,
+        config.data.label,
+        persons=config.privacy.unit == "person",
+        apart=None if apart is None else str(apart),
+    )
     if rows.schema.open and FOUND in state:
         rows = close_rows(rows, _compact(state[FOUND]))
     keys = None
@@ -331,7 +337,7 @@ def close_rows(rows: LoadedRows, findings: str) -> LoadedRows:
     The schema is closed by what this holder keeps of what was found.
     """
     schema = PrivateColumns(rows.schema).closed(**json.loads(findings))
-    return LoadedRows(schema.recoded(rows.codes, rows.own, rows.domain), schema.domain, rows.schema_hash, schema)
+    return LoadedRows(rows.own.coded(rows.codes, schema, rows.domain), schema.domain, rows.schema_hash, schema)
 
 
 @lru_cache(maxsize=2)
@@ -365,7 +371,7 @@ def load_rows(
     if apart is not None:
         from fedsyn.table.data.joined import joined_files
 
-        rows = partial(joined_files, apart, data, schema, options)
+        rows = partial(joined_files, apart, data, schema, options, first=True)
     return encoded_rows(rows, schema.adjusted(bins, label), options, persons=persons)
 
 

@@ -155,11 +155,11 @@ def write_found(folder: Path, schema: Schema, files: RowFiles) -> None:
     from fedsyn.table.data import EncodedTable, write_encoded
 
     table, target = EncodedTable(folder), found_in(folder)
-    codes = schema.recoded(table.pooled(), read_own(folder), table.domain)
+    codes = read_own(folder).coded(table.pooled(), schema, table.domain)
     parts = [np.arange(a, b) for a, b in zip(table.offsets, table.offsets[1:], strict=False)]
     write_encoded(target, codes, schema.domain, parts, files)
     test: Codes = np.load(folder / "test.npy", allow_pickle=False)
-    files.save(target / "test.npy", schema.recoded(test, read_own(folder, "test_own"), table.domain))
+    files.save(target / "test.npy", read_own(folder, "test_own").coded(test, schema, table.domain))
     files.save(target / "test_numbers.npy", np.load(folder / "test_numbers.npy", allow_pickle=False))
 
 

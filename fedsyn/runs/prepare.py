@@ -27,13 +27,13 @@ from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, metric, partitioner
 from fedsyn.runs import open_tables
 from fedsyn.runs.real_rows import RealRows, RealTable
-from fedsyn.runs.sources import Source, of_persons, source_of
+from fedsyn.runs.sources import Source, named_schema, of_persons, source_of
 from fedsyn.runs.unit import require_unit
 from fedsyn.table.data.encoded import RowFiles, RowSpool, forget, taken, write_encoded
 from fedsyn.table.data.options import written_as
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
-from fedsyn.table.schema.holdings import changing, no_row_fits, sentences
+from fedsyn.table.schema.holdings import no_row_fits, sentences
 from fedsyn.table.schema.persons import require_records
 
 log = logging.getLogger("fedsyn")
@@ -68,8 +68,8 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
     if config.runtime.engine == "deployment":
         return _prepare_deployment(config, folder)
     require_files(config.data, source=table is None)
-    if schema is not None or config.data.schema_file is not None:
-        require_unit(config, schema or Schema.load(str(config.data.schema_file)))
+    if (named := schema or named_schema(config.data)) is not None:
+        require_unit(config, named)
     tables = split_tables(config, table, schema)
     _check_evaluation(config, tables.schema, len(tables.test))
     open_tables.check_before(config, tables.schema, tables.parts)
@@ -342,7 +342,7 @@ def _encode(
     roles = roles if roles is None else (roles[0][everywhere], roles[1][everywhere])
     _require_rows(source, everywhere, roles)
     # For the person who has the rows, and looks at this terminal.
-    for sentence in [*sentences(source.tables, slight=False), *changing([maker.changing for maker in makers])]:
+    for sentence in sentences(source.tables, slight=False):
         log.warning("%s", sentence)
     # Without known roles all rows were kept, and are divided now that their number is known.
     train, held_out = roles or split_rows(data, done)
@@ -462,8 +462,8 @@ def public_schema(config: RunConfig) -> Schema:
     from fedsyn.table.data.sources import SynthFSOptions, synthfs_schema
 
     data = config.data
-    if data.schema_file is not None:
-        schema = Schema.load(data.schema_file)
+    if (named := named_schema(data)) is not None:
+        schema = named
     elif data.source == "synthfs":
         schema = synthfs_schema(SynthFSOptions(**data.options))
     elif data.source in dataset_names():

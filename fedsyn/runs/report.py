@@ -273,8 +273,8 @@ def facts_of(
 
 def most_rows_of(schema: Schema | None) -> int | None:
     """Returns the most rows of one person; None for single rows."""
-    of_records = schema is not None and schema.rows is not schema
-    return schema.rows.persons.most_rows if of_records and schema and schema.rows.persons else None
+    persons = None if schema is None else schema.of_persons
+    return None if persons is None else persons.most_rows
 
 
 def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
@@ -395,10 +395,13 @@ def _data_of(data: DataNode, out: Path, named: Sequence[str]) -> DataNode:
     options = {key: value for key, value in data.options.items() if key != "key_file"}
     inside: dict[str, Any] = {"schema_file": None, "bins": None, "label": None, "options": options}
     if named:
-        holders = tuple(named) if len(named) > 1 else None
-        return data.model_copy(update={**inside, "source": named[0], "holders": holders})
+        if data.persons is not None and len(named) % 2:
+            raise ConfigError("--data: the run's persons and their rows are two files: expected --data PERSONS ROWS")
+        persons, rows = (tuple(named[::2]), tuple(named[1::2])) if data.persons is not None else (None, tuple(named))
+        holders = rows if len(rows) > 1 else None
+        return data.model_copy(update={**inside, "source": rows[0], "holders": holders, "persons": persons})
     elsewhere = data.source.startswith("openml:") or (is_path(data.source) and not _lies_in(data.source, out))
-    if data.holders or elsewhere:
+    if data.holders or elsewhere or not all(_lies_in(file, out) for file in data.persons or ()):
         raise DataError(
             "a report opens no table outside the run's directory unless you name it: fedsyn report RUN --data FILE"
         )
@@ -451,7 +454,7 @@ def _first_rows(file: Path, schema: Schema) -> Codes:
     from fedsyn.table.data import encoded_blocks
 
     blocks: list[Codes] = []
-    if schema.rows is not schema:
+    if schema.of_persons is not None:
         from fedsyn.table.data.records import RecordMaker
         from fedsyn.table.schema.holdings import Holding
 

@@ -7,6 +7,7 @@ client. Nothing is read before its blocks are asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -160,7 +161,7 @@ def _loaded(data: DataNode, table: pd.DataFrame | None, given_schema: Schema | N
     """Returns a source that is in memory, or is loaded whole."""
     from fedsyn.table.data import load_dataset
 
-    source, schema = data.source if table is None else table, given_schema or data.schema_file
+    source, schema = data.source if table is None else table, given_schema or named_schema(data)
     dataset = load_dataset(source, schema=schema, bins=data.bins, label=data.label, options=data.options)
     dataset.schema.require_approved()
     part = _in_memory(dataset.frame, dataset.schema)
@@ -190,11 +191,29 @@ def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given_schema: Schem
     return Source(data.source, schema, parts, each_a_client=True)
 
 
+def named_schema(data: DataNode) -> Schema | None:
+    """Returns the schema that a configuration names, or None.
+
+    Raises:
+        SchemaError: see `Schema.load`.
+    """
+    file = data.schema_file
+    if file is None:
+        return None
+    there = Path(file).stat() if Path(file).exists() else None
+    return _read_once(file, None if there is None else (there.st_mtime_ns, there.st_size))
+
+
+@lru_cache(maxsize=2)  # what is checked before the table is read, and what reads it, take the same
+def _read_once(file: str, version: tuple[int, int] | None) -> Schema:
+    """Returns the schema of a file, read once per process and version."""
+    return Schema.load(file)
+
+
 def _approved(data: DataNode, given_schema: Schema | None, what: str) -> Schema:
     """Returns the approved schema for a source without its own."""
     from fedsyn.table.data.sources import needed
 
-    named = Schema.load(data.schema_file) if given_schema is None and data.schema_file is not None else given_schema
-    schema = needed(named, what).adjusted(data.bins, data.label)
+    schema = needed(given_schema or named_schema(data), what).adjusted(data.bins, data.label)
     schema.require_approved()
     return schema

@@ -72,7 +72,7 @@ def write_synthetic(
     `layout` is as in `table_writer`.
     """
     spool = RowSpool(len(schema.columns), schema.dtype) if keep else None
-    whole = None if schema.rows is schema else WholePersons(schema, model)
+    whole = None if schema.of_persons is None else WholePersons(schema, model)
     with table_writer(path, schema.rows, layout) as writer:
 
         def made(numbered: tuple[int, tuple[Make, np.random.Generator]]) -> tuple[npt.NDArray[np.integer], object]:

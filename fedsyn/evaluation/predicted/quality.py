@@ -347,7 +347,7 @@ def predict_quality(
         *(({}, ()) if schema is None else _other(schema, predictor.effects.masses)),
         unlisted,
         label=None if schema is None else schema.label,
-        of="rows" if schema is None or schema.rows is schema else "people",
+        of="rows" if schema is None or schema.of_persons is None else "people",
     )
 
 
@@ -355,7 +355,7 @@ def _unlisted(schema: Schema | None, model: AnyModel, evidence: Evidence | None)
     """Returns the unlisted shares, of records without the next row's."""
     if schema is None:
         return ()
-    next_row = next_name("") if schema.rows is not schema else "\0"
+    next_row = "\0" if schema.of_persons is None else next_name("")
     return tuple(one for one in unlisted_shares(schema, model, evidence) if not one.column.startswith(next_row))
 
 

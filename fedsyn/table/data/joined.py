@@ -6,7 +6,11 @@ of a person without rows: all of its columns but the person's own are missing (`
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from fedsyn.errors import DataError, nearest
 from fedsyn.lazy import pd
@@ -14,10 +18,18 @@ from fedsyn.output import counted
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import raw_rows, require_table
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.encoding import values_and_places
 from fedsyn.table.schema.persons import Persons, require_records, row_columns
+from fedsyn.table.schema.values import is_missing, written
+
+log = logging.getLogger(__name__)
+# Columns that no table has: the identifier as it is written, and that of a row beside that of its person.
+_KEY, _THEIRS = "\0key", "\0theirs"
 
 
-def joined_files(persons: str | Path, rows: str | Path, schema: Schema, options: FileOptions | None) -> pd.DataFrame:
+def joined_files(
+    persons: str | Path, rows: str | Path, schema: Schema, options: FileOptions | None, *, first: bool = False
+) -> pd.DataFrame:
     """Returns two files as one table, cells as they are written.
 
     Args:
@@ -25,26 +37,34 @@ def joined_files(persons: str | Path, rows: str | Path, schema: Schema, options:
         rows: file of their rows.
         schema: of both.
         options: how the files are read.
+        first: see `joined`.
 
     Raises:
         ConfigError, DataError: as `raw_rows`, or see `joined`.
     """
     own, other = _columns(schema)
-    first, second = (raw_rows(require_table(file), options, names) for file, names in ((persons, own), (rows, other)))
-    return joined(first, second, schema, (str(persons), str(rows)))
+    one, two = (raw_rows(require_table(file), options, names) for file, names in ((persons, own), (rows, other)))
+    return joined(one, two, schema, (str(persons), str(rows)), first=first)
 
 
-def joined(persons: pd.DataFrame, rows: pd.DataFrame, schema: Schema, names: tuple[str, str]) -> pd.DataFrame:
+def joined(
+    persons: pd.DataFrame, rows: pd.DataFrame, schema: Schema, names: tuple[str, str], *, first: bool = False
+) -> pd.DataFrame:
     """Returns two tables as one.
 
     A person without rows has one there. Rows of a person that the other table does not name come, too: what is said of
-    such a person is missing.
+    such a person is missing. A row without an identifier is nobody else's: it stands alone, whichever table has it.
+
+    So each row of the result depends on the rows of one person: on all that have this identifier, in both tables.
+    Identifiers are compared as they are written, as `fedsyn.table.data.records` does.
 
     Args:
         persons: one row each.
         rows: theirs.
         schema: of both.
         names: of the tables, for messages.
+        first: take the first of several rows of a person in the table of persons, and say so. Else they are refused.
+            No row may decide whether a holder takes part in a run.
 
     Raises:
         DataError: a column is missing, or persons stand twice in their table.
@@ -55,14 +75,41 @@ def joined(persons: pd.DataFrame, rows: pd.DataFrame, schema: Schema, names: tup
         if absent:
             hint = nearest(absent[0], list(map(str, table.columns)))
             raise DataError(f"{name_of(name)} lacks the column '{absent[0]}'{hint}, which the schema says is in it")
-    twice = int(persons[key].dropna().duplicated().sum())
-    if twice:
-        many = counted(twice, "row")
-        raise DataError(f"{name_of(names[0])} has {many} too many: it must have one row of each person")
-    own, other = _columns(schema)
-    # Keys of one type: a file's are text, and a frame's may be categories or numbers.
-    left, right = (table[list(wanted)].astype({key: object}) for table, wanted in ((persons, own), (rows, other)))
-    return left.merge(right, on=key, how="outer", sort=False)
+    tables = zip((persons, rows), _columns(schema), strict=True)
+    left, right = (
+        table[wanted].assign(**{key: table[key].astype(object), _KEY: as_written(table[key], schema)})
+        for table, wanted in tables
+    )
+    twice = left[_KEY].notna() & left[_KEY].duplicated()
+    if twice.any():
+        extra = counted(int(twice.sum()), "row")
+        many = f"{name_of(names[0])} has {extra} too many: it must have one row of each person"
+        if not first:
+            raise DataError(many)
+        log.warning("%s; the first one of each counts", many)
+        left = left[~twice]
+    named, others = left[_KEY].notna(), right[_KEY].notna()
+    unknown = others & ~right[_KEY].isin(left[_KEY][named])
+    if unknown.any():
+        log.warning(
+            "%s has %s of persons whom %s does not have: what it would say of them is missing",
+            name_of(names[1]),
+            counted(int(unknown.sum()), "row"),
+            name_of(names[0]),
+        )
+    # Only rows with an identifier meet: empty ones are equal, and not one person's.
+    both = left[named].merge(right[others].rename(columns={key: _THEIRS}), on=_KEY, how="outer", sort=False)
+    both[key] = both[key].where(both[key].notna(), both[_THEIRS])
+    alone = [table for table in (left[~named], right[~others]) if len(table)]
+    whole = pd.concat([both, *alone], ignore_index=True) if alone else both
+    return whole.drop(columns=[_KEY, _THEIRS])
+
+
+def as_written(series: pd.Series, schema: Schema) -> npt.NDArray[np.object_]:
+    """Returns the text of each identifier, None where there is none, (rows,)."""
+    values, index = values_and_places(series)
+    texts = [None if is_missing(value, schema.missing_text) else written(value) for value in values]
+    return np.array([*texts, None], dtype=object)[index]
 
 
 def name_of(table: str) -> str:

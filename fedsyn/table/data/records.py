@@ -18,10 +18,13 @@ import numpy as np
 from fedsyn.domain import Codes, Flags, Floats, Integers
 from fedsyn.errors import DataError
 from fedsyn.lazy import pd
+from fedsyn.output import counted
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.approval import more_rows
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import remade
 from fedsyn.table.schema.encoding import Block, Encoder, numbers_alone, values_and_places
+from fedsyn.table.schema.holdings import changing
 from fedsyn.table.schema.persons import before_column, count_column, no_row_code, person_attributes, places, row_columns
 from fedsyn.table.schema.values import is_missing, written
 
@@ -84,6 +87,8 @@ class RecordMaker:
     Attributes:
         person: after `record`, (rows read,) the record of each row, -1 where no code takes the row.
         records: after `record`, their number.
+        most: after `record`, the most rows of a person.
+        nameless: rows without an identifier.
         changing: after `record`, column -> persons whose rows differ in it though the schema says that none do.
     """
 
@@ -91,13 +96,12 @@ class RecordMaker:
         assert schema.persons is not None
         self.schema, self.persons, self.coins = schema, schema.persons, coins
         self.person: Integers = np.zeros(0, np.int64)
-        self.records = 0
+        self.records = self.most = self.nameless = 0
         self.changing: dict[str, int] = {}
         self._codes, self._numbers = list[Codes](), list[np.ndarray]()
         self._whose, self._order, self._kept = list[Integers](), list[Floats](), list[Flags]()
         self._empty = list[Flags]()
         self._known: dict[str, int] = {}
-        self._nobody = 0
 
     @property
     def beside(self) -> list[str]:
@@ -159,6 +163,7 @@ class RecordMaker:
         some = np.zeros(len(first), np.int64)  # a row of each person, the one that is shown if there is one
         some[whose] = np.arange(len(whose))
         some = np.where(shown.here < 0, some, shown.here)
+        self.most = int(shown.counts.max(initial=0))
         self._see_changes(codes, whose, some)
         # Codes of a row go to their places beside "no row", and the rows that are not there get that code.
         out = np.empty((len(first), len(records.columns)), records.dtype)
@@ -178,6 +183,14 @@ class RecordMaker:
                 codes_there = places(columns[at])[codes[rows, names.index(name)]]
                 out[:, at] = np.where(rows < 0, no_row_code(columns[at]), codes_there)
         return Block(out, self._numbers_of(shown, some))
+
+    def sentences(self) -> list[str]:
+        """Returns sentences on the persons, for the rows' holder."""
+        lines = [*changing([self.changing]), *more_rows(self.persons, self.most)]
+        if self.nameless:
+            rows, have = counted(self.nameless, "row"), "has" if self.nameless == 1 else "have"
+            lines.append(f"'{self.persons.id}': {rows} {have} no value, and each counts as a person of its own")
+        return lines
 
     def _numbers_of(self, shown: Pairs, some: Integers) -> np.ndarray:
         """Returns (persons, ordered columns) numbers of the records."""
@@ -202,8 +215,8 @@ class RecordMaker:
                 numbers[at] = self._known.setdefault(written(value), len(self._known))
         whose = numbers[index]
         nobody = np.flatnonzero(whose < 0)
-        whose[nobody] = -1 - self._nobody - np.arange(len(nobody))
-        self._nobody += len(nobody)
+        whose[nobody] = -1 - self.nameless - np.arange(len(nobody))
+        self.nameless += len(nobody)
         return whose
 
     def _with_empty(self, frame: pd.DataFrame, block: Block, empty: Flags) -> Block:

@@ -19,6 +19,7 @@ from fedsyn.table.schema.column_base import ASIDE, ColumnBase, IdentifierColumn
 from fedsyn.table.schema.encoding import Encoder
 from fedsyn.table.schema.frames import require_text_names
 from fedsyn.table.schema.open import PRIVATE
+from fedsyn.table.schema.persons import Persons
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import written
 from fedsyn.table.schema.vocabulary import (
@@ -244,9 +245,13 @@ def beyond(schema: Any, repeats: Mapping[str, Repeats]) -> list[str]:
     It is for the eyes of the person who has the rows.
     """
     persons = schema.persons
-    if persons is None or persons.id not in repeats or repeats[persons.id].most <= persons.most_rows:
+    return [] if persons is None or persons.id not in repeats else more_rows(persons, repeats[persons.id].most)
+
+
+def more_rows(persons: Persons, most: int) -> list[str]:
+    """Returns a sentence on a person with so many rows, if the schema allows fewer."""
+    if most <= persons.most_rows:
         return []
-    most = repeats[persons.id].most
     return [
         f"'{persons.id}': somebody has {counted(most, 'row')}, and persons.most_rows in the schema is "
         f"{persons.most_rows:,}: who has more counts as a person with {persons.most_rows:,}"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Codes, Flags, Floats, Integers
+from fedsyn.domain import Codes, Domain, Flags, Floats, Integers
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import LEFT_OUT
@@ -65,6 +65,25 @@ class OwnRows:
             places[used] = np.arange(len(used), dtype=np.int32)
             words[name], index[name] = [known[i] for i in used.tolist()], places[self.index[name]]
         return OwnRows(self.numbers, words, index)
+
+    def coded(self, codes: np.ndarray, schema: Any, before: Domain) -> np.ndarray:
+        """Returns (n, d) codes by a closed schema, in the place of placeholders.
+
+        Args:
+            codes: (n, d) of these rows, by the open schema.
+            schema: that was found.
+            before: domain of the open schema.
+        """
+        result = codes.astype(schema.dtype)
+        for j, (name, column) in enumerate(schema.columns.items()):
+            if isinstance(column, BinnedColumn) and name in self.numbers:
+                numbers, placeholders = self.numbers[name], before[name] - len(column.sides)
+                aside = codes[:, j].astype(np.int64) - placeholders + column.size - len(column.sides)
+                result[:, j] = np.where(np.isnan(numbers), aside, column.codes_of(np.nan_to_num(numbers)))
+            elif isinstance(column, CategoricalColumn) and name in self.index:
+                table = [column.code_of(word, schema.missing_text) for word in (*self.words[name], None)]
+                result[:, j] = np.asarray(table, schema.dtype)[self.index[name]]
+        return result
 
     @classmethod
     def joined(cls, parts: Sequence[OwnRows]) -> OwnRows:

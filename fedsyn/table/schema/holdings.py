@@ -88,6 +88,9 @@ class TakesRows(Protocol):
     def add(self, frame: pd.DataFrame, block: Block, there: Flags | None) -> None:
         """Takes some rows more, and which of them are rows."""
 
+    def sentences(self) -> list[str]:
+        """Returns sentences on what it took, for the rows' holder."""
+
 
 @dataclass(eq=False)
 class Holding:
@@ -221,7 +224,7 @@ def alone(holding: Holding, *, slight: bool = True) -> list[str]:
         rows = _of(encoder.left_out, encoder.rows)
         lines.append(f"left out: {rows}, which count nowhere; unlisted: true in a column gives its values a place")
     repeats = holding.repeats()
-    said = people_counted(holding.schema, repeats) if holding.maker is None else []
+    said = people_counted(holding.schema, repeats) if holding.maker is None else holding.maker.sentences()
     return lines + said + beyond(holding.schema, repeats)
 
 

@@ -23,12 +23,12 @@ from fedsyn.output import first_of, plain
 from fedsyn.table.schema.approval import How, approved_columns, findings, not_approved, not_stated, standing, waiting
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase, kind_of
-from fedsyn.table.schema.columns import CategoricalColumn, Column, column_dict
+from fedsyn.table.schema.columns import Column, column_dict
 from fedsyn.table.schema.compiled import CompiledRules
 from fedsyn.table.schema.computed import computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.edited import edited_data
-from fedsyn.table.schema.encoding import Block, Encoder, OwnRows, drawn_rows
+from fedsyn.table.schema.encoding import Block, Encoder, drawn_rows
 from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.links import Links, RowModel
 from fedsyn.table.schema.nested import Placed
@@ -417,6 +417,11 @@ class Schema(BaseModel, Shown):
         """Schema of the rows as files have them."""
         return self if self._rows is None else self._rows
 
+    @property
+    def of_persons(self) -> Persons | None:
+        """The persons that a record each is of, where this is a schema of records."""
+        return None if self._rows is None else self._rows.persons
+
     def shaped(
         self,
         counts: Mapping[str, np.ndarray],
@@ -493,22 +498,6 @@ class Schema(BaseModel, Shown):
     def encode(self, frame: AnyFrame) -> np.ndarray:
         """Returns (n, d) codes in `domain`'s order. Raises DataError as `block`."""
         return self.block(frame).codes
-
-    def recoded(self, codes: np.ndarray, rows: OwnRows, before: Domain) -> np.ndarray:
-        """Replaces an open schema's placeholders by this closed schema's (n, d) codes.
-
-        `before` is the domain of the open schema.
-        """
-        result = codes.astype(self.dtype)
-        for j, (name, column) in enumerate(self.columns.items()):
-            if isinstance(column, BinnedColumn) and name in rows.numbers:
-                numbers, placeholders = rows.numbers[name], before[name] - len(column.sides)
-                aside = codes[:, j].astype(np.int64) - placeholders + column.size - len(column.sides)
-                result[:, j] = np.where(np.isnan(numbers), aside, column.codes_of(np.nan_to_num(numbers)))
-            elif isinstance(column, CategoricalColumn) and name in rows.index:
-                table = [column.code_of(word, self.missing_text) for word in (*rows.words[name], None)]
-                result[:, j] = np.asarray(table, self.dtype)[rows.index[name]]
-        return result
 
     def violations(self, frame: AnyFrame) -> dict[str, int]:
         """Counts the rows that break each constraint whose columns are there.

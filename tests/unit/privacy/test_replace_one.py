@@ -14,7 +14,7 @@ from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute
 from fedsyn.front.testing.tape import TapedRelease
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for, epsilon_for_rho
 from fedsyn.privacy.release import COUNTS, TWICE
-from fedsyn.privacy.statement import ADJACENCY
+from fedsyn.privacy.unit import ROW
 from fedsyn.registry import MECHANISMS, contract_class
 from support.pair_runs import table_of
 
@@ -84,7 +84,7 @@ def test_a_ledger_names_the_neighbours_that_its_row_counts_leave(name: str, size
     nodes = {"mechanism": {"name": name, "score": "l1"}} if name == "fhaim" else {}  # its own needs public sizes
     report = finished(run(name, privacy={"client_sizes": sizes}, **nodes)).strategy.ledger.report()
     assert report["assumptions"]["client_sizes"] == sizes
-    assert report["adjacency"] == ADJACENCY[sizes]
+    assert report["adjacency"] == ROW.adjacency(sizes)
     assert ("published constant" in report["adjacency"]) == (sizes == "public")
     assert report["epsilon"] <= 1.0 + 1e-9 < report["epsilon_replace_one"]
     names = [entry["name"] for entry in report["releases"]]

@@ -196,7 +196,7 @@ def test_own_rows_are_kept_beside_placeholders_and_encoded_once_the_schema_is_cl
     edges = finding.ranges[0].edges
     cells = [[int(edges.index(0.0) <= i < edges.index(8192.0)) for i in range(len(edges) - 1)]]
     closed = finding.closed(cells, [[0, cells[0].count(1) - 3, cells[0].count(1)]], [["a", "c"], ["01007"]])
-    codes = closed.recoded(schema.encode(frame), own, schema.domain)
+    codes = own.coded(schema.encode(frame), closed, schema.domain)
     assert np.array_equal(codes, closed.encode(frame))
 
 
