@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from fedsyn.capabilities import CAPABILITIES, PLAIN, Capabilities, Noise, ProtocolName, Threat
 from fedsyn.privacy.budget import PrivacyBudget
+from fedsyn.privacy.unit import ROW, ClientUnit, PersonUnit, Unit
 
 #: Default of `inference.max_cells_at_once`: 128 MiB.
 CELLS_AT_ONCE = 1 << 24
@@ -432,6 +433,13 @@ class PrivacyNode(Node):
     def budget(self) -> PrivacyBudget:
         """Budget of the run."""
         return PrivacyBudget(self.epsilon, self.delta)
+
+    @property
+    def hidden(self) -> Unit:
+        """Unit whose presence the run hides."""
+        if self.unit == "person":
+            return PersonUnit(self.holders_per_person)
+        return ROW if self.rows_per_client is None else ClientUnit(self.rows_per_client)
 
     @model_validator(mode="after")
     def _rows_of_a_client(self) -> PrivacyNode:

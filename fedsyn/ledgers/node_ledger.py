@@ -44,7 +44,6 @@ from fedsyn.ledgers.limits import Cost, Kind, LifetimeLimits, Limit, adding, eps
 from fedsyn.ledgers.node_lines import Charge, LedgerRun, NodeLines, Run
 from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.privacy.budget import affordable, require_budget
-from fedsyn.privacy.statement import ADJACENCY, UNIT
 
 #: Requests, and charges, of one run: a server that asks for next to nothing, for ever, does not fill the disk.
 MOST = 50_000
@@ -372,13 +371,7 @@ def init_ledger(path: Path, now: Callable[[], float] = time.time) -> None:
             f"ledger: {path} is missing, but {_seen(path)} says that there was one: restore it from a backup; if the "
             "table it speaks of is gone for good too, remove that file first"
         )
-    first = {
-        "entry": "open",
-        "time": int(now()),
-        "unit": UNIT,
-        "adjacency": ADJACENCY["private"],
-        "id": secrets.token_hex(16),
-    }
+    first = {"entry": "open", "time": int(now()), "id": secrets.token_hex(16)}
     try:
         create(path, first)
     except OSError as error:

@@ -2,8 +2,8 @@
 
 `node_ledger` writes them, `fedsyn ledger` shows them.
 
-    open      first line: the unit of privacy, which tables are neighbours, an id of this ledger
-    begin     a run: what it is, and the budget that it asked for
+    open      first line: an id of this ledger
+    begin     a run: what it is, whom it protects, and the budget that it asked for
     charge    one release, before its noise is drawn: rho, and the whole `Release`
     again     a charge whose reply did not leave pays for the same request's next attempt
     answered  an attempt's reply was kept and may leave from now on
@@ -27,7 +27,9 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, NodeError
 from fedsyn.ledgers.chain import TORN, LedgerLines, legible
 from fedsyn.ledgers.limits import Cost, Kind, counted, order_of, require_joined, rho_of, total
+from fedsyn.output import counted as in_words
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
+from fedsyn.privacy.unit import ROW, Unit, unit_from_dict
 from fedsyn.registry import client_class
 
 #: Room for a rho that another version of fedsyn computed.
@@ -48,6 +50,7 @@ class LedgerRun:
         accountant: 'gaussian', 'zcdp', or 'renyi' and an order (`Contract.accountant`, `order_of`).
         budget: what the run may spend here.
         client_sizes: 'private', or 'public': then rows can only be exchanged (`epsilon_replace_one` in ledger.json).
+        unit: whose presence the run hides; its entries are what that one pays.
     """
 
     configuration: str
@@ -56,16 +59,19 @@ class LedgerRun:
     accountant: str
     budget: PrivacyBudget
     client_sizes: str = "private"
+    unit: Unit = ROW
 
     def to_dict(self) -> dict[str, Any]:
         names = {name: getattr(self, name) for name in _NAMES}
-        return {**names, **self.budget.to_dict(), "client_sizes": self.client_sizes}
+        whom = {"unit": self.unit.text, "adjacency": self.unit.adjacency(self.client_sizes), **self.unit.to_dict()}
+        return {**names, **self.budget.to_dict(), "client_sizes": self.client_sizes, **whom}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> LedgerRun:
         budget = PrivacyBudget(entry["epsilon"], entry["delta"])
         configuration, schema, mechanism, accountant = (str(entry[name]) for name in _NAMES)
-        return cls(configuration, schema, mechanism, accountant, budget, str(entry["client_sizes"]))
+        sizes, unit = str(entry["client_sizes"]), unit_from_dict(entry)
+        return cls(configuration, schema, mechanism, accountant, budget, sizes, unit)
 
     @classmethod
     def of(cls, config: RunConfig, configuration: str, schema: str) -> LedgerRun:
@@ -82,7 +88,8 @@ class LedgerRun:
         order = getattr(contract, "order_of", None)  # of a contract that counts in Rényi DP
         accountant = contract.accountant if order is None else f"{contract.accountant} {order(config)}"
         node = config.privacy
-        return cls(configuration, schema, config.mechanism.name, accountant, node.budget, node.client_sizes)
+        name, sizes = config.mechanism.name, node.client_sizes
+        return cls(configuration, schema, name, accountant, node.budget, sizes, node.hidden)
 
     @property
     def kind(self) -> Kind:
@@ -193,6 +200,21 @@ class NodeLines(LedgerLines):
         return next((run.facts.kind for run in self.runs.values()), None)
 
     @property
+    def unit(self) -> str:
+        """Words for whom the runs protect.
+
+        Their costs are added up. Where they protect others than each other, the sum is for whom all of them protect: a
+        single row, and of a person who has no other where one of them protects persons.
+        """
+        counts: dict[str, int] = {}
+        for run in self.runs.values():
+            counts[run.facts.unit.text] = counts.get(run.facts.unit.text, 0) + 1
+        if len(counts) < 2:
+            return next(iter(counts), ROW.text)
+        several = "; ".join(f"{text}, in {in_words(number, 'run')}" for text, number in counts.items())
+        return f"{several}; what all of them add up to is for a row whose person has no other"
+
+    @property
     def spent(self) -> float:
         """Total rho that was charged, whatever the filter."""
         return math.fsum(cost.rho for cost in self.costs)
@@ -259,7 +281,7 @@ class NodeLines(LedgerLines):
             self.runs[entry["run"]].latest = when
 
     def _open(self, entry: Mapping[str, Any]) -> None:
-        if not isinstance(entry["id"], str) or not entry["unit"] or not entry["adjacency"]:
+        if not isinstance(entry["id"], str):
             raise ValueError
         self.opened = dict(entry)
 

@@ -30,7 +30,7 @@ from fedsyn.privacy import (
     accountant_for,
 )
 from fedsyn.privacy.accountant import Accountant
-from fedsyn.privacy.unit import ROW, ClientUnit, PersonUnit
+from fedsyn.privacy.unit import ROW
 from fedsyn.private_bins.private_columns import PrivateColumns
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.plan import Step
@@ -111,10 +111,7 @@ class Contract:
     @property
     def unit(self) -> Unit:
         """Unit whose presence the run hides."""
-        privacy = self.config.privacy
-        if privacy.unit == "person":
-            return PersonUnit(privacy.holders_per_person)
-        return ROW if privacy.rows_per_client is None else ClientUnit(privacy.rows_per_client)
+        return self.config.privacy.hidden
 
     @property
     def sums_rows(self) -> bool:
