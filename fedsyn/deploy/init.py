@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from fedsyn.ledgers.node_ledger import init_ledger
 from fedsyn.loading import load_config
 from fedsyn.output import filled
 from fedsyn.settings import PartyCard
+from fedsyn.table.schema import Schema
 from fedsyn.table.schema.review import without_remarks
 
 
@@ -212,8 +214,10 @@ def holder_folder(
     _shared(place.operator, folder)
     (folder / "state").mkdir(mode=0o700)
     init_ledger(folder / "state" / "ledger.jsonl")
-    write_text(folder / "node.yaml", node_text(federation, holder, terms))
-    capabilities, facts = terms.config.aggregation.capabilities, {"federation": federation, "authority": ca}
+    files = _tables(place.operator / "schema.yaml")
+    write_text(folder / "node.yaml", node_text(federation, holder, terms, files))
+    capabilities = terms.config.aggregation.capabilities
+    facts = {"federation": federation, "authority": ca, "files": files}
     write_text(folder / "README.md", _readme(place.operator, capabilities, "holder.md", holder=holder, **facts))
 
 
@@ -229,7 +233,13 @@ def _shared(operator: Path, folder: Path) -> None:
         shutil.copytree(operator / "parties", folder / "parties")
 
 
-def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> str:
+def _tables(schema: Path) -> list[str]:
+    """Returns the names of a holder's files, that of the persons first where they are apart."""
+    persons = Schema.load(schema).persons if schema.is_file() else None
+    return ["rows.csv"] if persons is None or persons.tables is None else [f"{name}.csv" for name in persons.tables]
+
+
+def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms, files: Sequence[str]) -> str:
     """Returns the text of a holder's node.yaml.
 
     Its policy allows this run and nothing more.
@@ -237,7 +247,8 @@ def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> 
     pinned = [terms.config.sha256] if terms.pinned else None
     # As large as it comes for any number of holders that 'deploy add' makes of these; minimum_cohort binds, too.
     dropout = max(terms.config.aggregation.dropout, 0.25)
-    return yaml_text("node.yaml", federation=federation, holder=holder, terms=terms, pinned=pinned, dropout=dropout)
+    facts = {"federation": federation, "holder": holder, "terms": terms, "files": files}
+    return yaml_text("node.yaml", pinned=pinned, dropout=dropout, **facts)
 
 
 def _readme(operator: Path, protocol: Capabilities, template: str, **values: object) -> str:

@@ -31,6 +31,8 @@ from fedsyn.settings import AggregationNode
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from fedsyn.table.schema.persons import Persons
+
 Approval = Literal["by person", "by hash", "always"]
 APPROVALS: tuple[Approval, ...] = ("by person", "by hash", "always")
 #: Of holders, who may collude with the operator; one at least.
@@ -99,6 +101,13 @@ class FederationPlan:
     @property
     def accountant(self) -> str:
         return str(contract_class(self.mechanism).accountant)
+
+    @property
+    def persons(self) -> Persons | None:
+        """Whom the agreed schema says that rows are about."""
+        from fedsyn.table.schema import Schema
+
+        return None if self.schema is None else Schema.load(self.schema).persons
 
     @property
     def lifetime(self) -> float:
