@@ -25,6 +25,7 @@ from fedsyn.runs.holders import require_agreed, require_all_columns, require_dep
 from fedsyn.runs.run_config import config_of
 from fedsyn.table.counting.workload import MOST_CLIQUES, bound_on_cliques
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.persons import require_records
 from fedsyn.wire.envelope import Envelope
 from fedsyn.wire.holder import MOST_PARTITIONS
 from fedsyn.wire.orders import Subject, is_run_name, operator_of
@@ -58,7 +59,7 @@ class Policy:
         file: of the node, with absolute file names.
 
     Raises:
-        ConfigError: the schema cannot be read.
+        ConfigError: the schema cannot be read, or knows no persons though the policy is for them.
     """
 
     def __init__(self, file: NodeFile) -> None:
@@ -66,6 +67,8 @@ class Policy:
         self.node = file.policy
         self._schema = Schema.load(file.schema_file)
         self._schema.require_approved()
+        if self.node.unit == "person":
+            _require_persons(self._schema)
         self._schema_hash = lru_cache(maxsize=8)(self._adjusted_hash)
 
     # The run's configuration ------------------------------------------------------------------------------------------
@@ -106,7 +109,9 @@ class Policy:
         clients = federation.get("clients", 1)
         if type(clients) is not int or not 0 < clients <= MOST_PARTITIONS:
             raise NodeError("the run has more clients than this node assumes")
-        if bound_on_cliques(workload, len(self._schema.columns)) > MOST_CLIQUES:
+        privacy = _node(document, "privacy")
+        schema = self._schema.records if privacy.get("unit") == "person" else self._schema
+        if bound_on_cliques(workload, len(schema.columns)) > MOST_CLIQUES:
             raise NodeError("the run's workload has more cliques than this node makes")
 
     def _require_mechanism(self, name: object) -> None:
@@ -200,6 +205,10 @@ class Policy:
             raise NodeError("this node's holder takes part as a whole: set privacy.unit: client and rows_per_client")
         if config.privacy.unit == "row" and node.unit == "person":
             raise NodeError("this node's holder takes part in runs that protect persons: set privacy.unit: person")
+        if config.privacy.unit == "person" and (self._schema.persons is None or self._schema.open):
+            raise NodeError(
+                "the run protects persons, and this node's schema says none, or has private bins, bounds or categories"
+            )
         self._check_limits(config)
         require_agreed(config, node.configurations, self.needs_approval, pinned=self.file.identity is not None)
 
@@ -239,6 +248,14 @@ class Policy:
                     f"the sum may be opened with {fewest} clients, and this node's holder demands at least "
                     f"{node.minimum_cohort}"
                 )
+
+
+def _require_persons(schema: Schema) -> None:
+    """Refuses a policy for persons whom the schema does not know. Raises ConfigError."""
+    try:
+        require_records(schema)
+    except SchemaError as error:
+        raise ConfigError(f"policy.unit: person allows no run with this schema: {error}") from None
 
 
 def _node(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

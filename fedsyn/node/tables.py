@@ -12,6 +12,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
 from fedsyn.node.file import NodeFile
 from fedsyn.runs.holders import LoadedRows, close_rows, load_rows
+from fedsyn.table.schema import Schema
 
 _KEPT = 2  # encodings of one table
 
@@ -36,6 +37,14 @@ class Encoding(NamedTuple):
     def of(cls, config: RunConfig) -> Encoding:
         """Returns the encoding of a run."""
         return cls(config.data.bins, config.data.label, persons=config.privacy.unit == "person")
+
+    @classmethod
+    def of_most(cls, file: NodeFile) -> Encoding:
+        """Returns the encoding of the runs that a node's schema and policy are made for.
+
+        Where the schema has persons, a run protects single rows only if somebody has said so.
+        """
+        return cls(persons=file.policy.unit != "client" and Schema.load(file.schema_file).persons is not None)
 
     @classmethod
     def read(cls, fields: list[Any]) -> Encoding:

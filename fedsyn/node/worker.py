@@ -79,7 +79,7 @@ class Worker:
         Raises:
             NotReady: it cannot be read: its holder hears why, and no server has asked yet.
         """
-        self.tables.get(Encoding())
+        self.tables.get(Encoding.of_most(self.answering.file))
         _share()
 
     def serve(self, descriptor: int) -> None:

@@ -155,8 +155,9 @@ def published_config(config: RunConfig) -> dict[str, Any]:
     for key in ("source", "schema"):
         if data.get(key):
             data[key] = _name(data[key])
-    if data.get("holders"):
-        data["holders"] = [_name(file) for file in data["holders"]]
+    for key in ("holders", "persons"):
+        if data.get(key):
+            data[key] = [_name(file) for file in data[key]]
     data["options"].pop("key_file", None)
     for key in _PLACES:
         runtime.pop(key, None)

@@ -47,7 +47,7 @@ class Subject:
     Attributes:
         run: the run's own name.
         config: `RunConfig.sha256`.
-        schema: hash of the schema, as the run's configuration adjusts it.
+        schema: hash of the schema of the rows, as the run's configuration adjusts it.
     """
 
     run: str
@@ -84,7 +84,7 @@ def order_of(config: RunConfig, schema: Schema, run: str) -> str:
     """
     if config.runtime.operator_key is None:
         return ""
-    return signed_order(load_operator_key(config.runtime.operator_key), Subject(run, config.sha256, schema.sha256))
+    return signed_order(load_operator_key(config.runtime.operator_key), Subject(run, config.sha256, schema.rows.sha256))
 
 
 def operator_of(order: str, subject: Subject) -> str:

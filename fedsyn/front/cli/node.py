@@ -229,12 +229,13 @@ def _explained(entry: ApprovalRecord, node: NodeFile) -> str:
     with installed_only():
         config = _asked(entry)
         client = client_class(config.mechanism.name)
-    schema = Schema.load(node.schema_file).adjusted(config.data.bins, config.data.label)
-    if (config.sha256, schema.sha256) != (entry.subject.config, entry.subject.schema):
+    rows = Schema.load(node.schema_file).adjusted(config.data.bins, config.data.label)
+    if (config.sha256, rows.sha256) != (entry.subject.config, entry.subject.schema):
         raise ConfigError(
             f"run '{entry.subject.run}' was asked for under another schema of this node, or another version of fedsyn: "
             "let its operator start it anew"
         )
+    schema = rows.records if config.privacy.unit == "person" else rows
     return explain(config, schema.domain, client, schema).render(min(out_console.width, 100))
 
 

@@ -174,7 +174,8 @@ def bound_on_cliques(workload: Mapping[str, Any], columns: int) -> int:
     if isinstance(listed, list | tuple):
         return sum(2 ** min(len(one), 64) if isinstance(one, list | tuple) else 1 for one in listed)
     degree, size = workload.get("degree", 3), workload.get("size", 64)
-    degree = _LARGEST_WANTED if degree is None else degree
+    if degree is None:  # what is wanted of a table of persons are pairs of its columns, with one column more at most
+        return columns * columns * (1 << _LARGEST_WANTED)
     if type(degree) is not int or not 0 < degree <= 64 or not (size is None or type(size) is int):
         return 0  # the model says what is wrong
     total = math.comb(columns, min(degree, columns))
