@@ -119,8 +119,8 @@ class WorkloadNode(Node):
     `size` random cliques of `degree` attributes (null: all of them), or explicit cliques.
 
     Attributes:
-        degree: attributes of each clique; null: the cliques that make tables of persons and of their rows, where
-            `privacy.unit` is 'person' (its default there).
+        degree: attributes of each clique; null: the cliques that make persons and their rows, where the table has
+            several rows of one, else 3. With `privacy.unit` 'person' null where it is left out.
         size: how many cliques; null: all of that degree. With `sketch_aim` 1,000 where it is left out.
         seed: seed of the random choice. The workload is public, so this is no secret.
         cliques: explicit list of attribute lists; excludes `size`.
@@ -257,12 +257,12 @@ class RunConfig(Node):
 
     @model_validator(mode="after")
     def _cliques(self) -> RunConfig:
-        chosen = {"size", "cliques"} & self.workload.model_fields_set
-        if self.privacy.unit == "person" and not chosen and "degree" not in self.workload.model_fields_set:
-            update = {"degree": None, "size": None}
-            object.__setattr__(self, "workload", self.workload.model_copy(update=update))
-        elif self.mechanism.name == DEFAULT_MECHANISM and not chosen:
-            object.__setattr__(self, "workload", self.workload.model_copy(update={"size": DEFAULT_CLIQUES}))
+        if {"size", "cliques"} & self.workload.model_fields_set:
+            return self
+        update = {"size": DEFAULT_CLIQUES} if self.mechanism.name == DEFAULT_MECHANISM else {}
+        if self.privacy.unit == "person" and "degree" not in self.workload.model_fields_set:
+            update["degree"] = None
+        object.__setattr__(self, "workload", self.workload.model_copy(update=update))
         return self
 
     @model_validator(mode="after")

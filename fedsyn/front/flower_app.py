@@ -25,7 +25,9 @@ from fedsyn.output import counted
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, strategy_class
 from fedsyn.runs.holders import LoadedRows, client_of, encoded_rows, limits_of, partition_of
+from fedsyn.runs.unit import require_unit
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.persons import require_records
 from fedsyn.wire.holder import Holder
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class FlowerApp:
     Raises:
         ConfigError: the configuration is bad, or has a key that a FlowerApp has no use for; or the schema leaves
             something to be found in the run.
-        SchemaError: the schema is not approved.
+        SchemaError: the schema is not approved, or does not say who a person is, whom the run protects.
     """
 
     def __init__(
@@ -72,13 +74,18 @@ class FlowerApp:
         rows: Callable[[Context], AnyFrame | str | Path],
     ) -> None:
         self.config = _own_config(config)
-        self.schema = schema_of(schema).adjusted(self.config.data.bins, self.config.data.label)
-        self.schema.require_approved()
-        if self.schema.open:
+        rows_schema = schema_of(schema).adjusted(self.config.data.bins, self.config.data.label)
+        rows_schema.require_approved()
+        require_unit(self.config, rows_schema)
+        if rows_schema.open:
             raise ConfigError(
-                f"schema: {', '.join(self.schema.open)} would have to be found in the run, and a FlowerApp finds "
+                f"schema: {', '.join(rows_schema.open)} would have to be found in the run, and a FlowerApp finds "
                 "nothing; state bounds, bins and categories, or use `fedsyn run`"
             )
+        self._of_persons = self.config.privacy.unit == "person"
+        if self._of_persons:
+            require_records(rows_schema)
+        self.schema = rows_schema.records if self._of_persons else rows_schema
         self._contract = contract_class(self.config.mechanism.name)(self.config, self.schema.domain)
         self._rows_of = rows
         self._rows: OrderedDict[tuple[int, int], LoadedRows] = OrderedDict()
@@ -147,8 +154,10 @@ class FlowerApp:
         """
         key = (context.run_id, context.node_id)
         if key not in self._rows:
+            # A simulation's persons have coins of the seed, and holders' own those of the operating system.
+            coins = Randomness(self.config.data.split_seed).ordinary("records", partition_of(context.node_config) or 0)
             self._rows[key] = encoded_rows(
-                lambda: self._rows_of(context), self.schema.rows, persons=self.schema.of_persons is not None
+                lambda: self._rows_of(context), self.schema.rows, persons=self._of_persons, coins=coins
             )
         self._rows.move_to_end(key)
         while len(self._rows) > 1 and sum(each.codes.size for each in self._rows.values()) > _MOST_CELLS:

@@ -376,7 +376,12 @@ def load_rows(
 
 
 def encoded_rows(
-    rows: Callable[[], AnyFrame | str | Path], schema: Schema, options: Options = None, *, persons: bool = False
+    rows: Callable[[], AnyFrame | str | Path],
+    schema: Schema,
+    options: Options = None,
+    *,
+    persons: bool = False,
+    coins: np.random.Generator | None = None,
 ) -> LoadedRows:
     """Returns a holder's own rows, encoded by the run's schema.
 
@@ -384,7 +389,8 @@ def encoded_rows(
         rows: gives the table, or a file's path.
         schema: of the rows, as the run has it.
         options: how a file is read.
-        persons: make one record of each person; the coins are the operating system's.
+        persons: make one record of each person.
+        coins: of the persons; None: the operating system's.
 
     Raises:
         NotReady: the table cannot be used, whatever the cause.
@@ -399,7 +405,7 @@ def encoded_rows(
         maker = None
         if persons:
             require_records(schema)
-            maker = RecordMaker(schema, np.random.default_rng())
+            maker = RecordMaker(schema, np.random.default_rng() if coins is None else coins)
         holding, table = Holding(schema, maker), rows()
         if isinstance(table, str | Path):
             codes, values = encode_open_file(table, schema, options, holding)

@@ -87,16 +87,19 @@ def header_of(
     round: int = 0,
     sequence: int = 0,
     run: str = "first",
+    schema: str = SCHEMA,
+    order: str = "",
     **params: Any,
 ) -> dict[str, Any]:
     """A request as the link hands it to the worker."""
-    schema = Schema.loads(SCHEMA, "schema.yaml")
+    read = Schema.loads(schema, "schema.yaml").adjusted(config.data.bins, config.data.label)
+    read = read.records if config.privacy.unit == "person" else read
     if request == "join":
-        params = {"schema_hash": schema.adjusted(config.data.bins, config.data.label).sha256}
+        params = {"schema_hash": read.sha256}
     envelope = Envelope(request, kind, round, config.sha256, params, sequence)
     return {
         "run": 7,
-        "run_config": run_config_of(config, schema=schema, run=run),
+        "run_config": run_config_of(config, schema=read, run=run, order=order),
         "fab_hash": "f" * 64,
         "scalars": envelope.to_scalars(),
     }

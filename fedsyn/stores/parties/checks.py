@@ -167,7 +167,7 @@ def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
     refuse(announcement.minimum < fewest, f"the configuration's minimum_cohort is {fewest}")
     refuse(config.federation.clients > limits.clients, f"its policy allows {limits.clients} clients")
     workload = config.workload
-    if workload.cliques is None and workload.degree is None:
+    if workload.cliques is None and workload.degree is None and domain.wanted:
         listed = sum(2 ** len(clique) for clique, _ in domain.wanted)
     elif workload.cliques is None:
         assert workload.degree is not None

@@ -161,6 +161,8 @@ def _degree(domain: Domain, k: int) -> int:
 
 # Attributes of the largest clique that a domain wants (`fedsyn.table.schema.persons.wanted`).
 _LARGEST_WANTED = 3
+# Attributes of a clique where a domain wants none and the configuration leaves it open.
+_PLAIN = 3
 #: Cliques of a workload that others' configurations get: they must not exhaust a node's memory, or a reader's.
 MOST_CLIQUES = 250_000
 
@@ -174,12 +176,13 @@ def bound_on_cliques(workload: Mapping[str, Any], columns: int) -> int:
     if isinstance(listed, list | tuple):
         return sum(2 ** min(len(one), 64) if isinstance(one, list | tuple) else 1 for one in listed)
     degree, size = workload.get("degree", 3), workload.get("size", 64)
-    if degree is None:  # what is wanted of a table of persons are pairs of its columns, with one column more at most
-        return columns * columns * (1 << _LARGEST_WANTED)
+    # What is wanted of a table of persons are pairs of its columns, with one column more at most.
+    wanted = columns * columns * (1 << _LARGEST_WANTED) if degree is None else 0
+    degree = _PLAIN if degree is None else degree
     if type(degree) is not int or not 0 < degree <= 64 or not (size is None or type(size) is int):
         return 0  # the model says what is wrong
     total = math.comb(columns, min(degree, columns))
-    return int((total if size is None else min(total, size)) * 2**degree)
+    return max(wanted, int((total if size is None else min(total, size)) * 2**degree))
 
 
 def strangers_workload(node: WorkloadNode, domain: Domain) -> Workload:
@@ -201,14 +204,11 @@ def build_workload(node: WorkloadNode, domain: Domain) -> Workload:
     Raises:
         ConfigError: an explicit clique names an unknown attribute.
     """
-    if node.degree is None and node.cliques is None:
-        if not domain.wanted:
-            raise ConfigError("workload.degree: null is for tables of persons (privacy.unit: person); write a number")
+    if node.degree is None and node.cliques is None and domain.wanted:
         known = {domain.canonical(clique): weight for clique, weight in domain.wanted}
         return Workload(tuple(known), tuple(known.values()))
     if node.cliques is None:
-        assert node.degree is not None
-        return random_kway(domain, node.degree, node.size, np.random.default_rng(node.seed))
+        return random_kway(domain, node.degree or _PLAIN, node.size, np.random.default_rng(node.seed))
     for clique in node.cliques:
         for name in clique:
             if name not in domain:

@@ -165,6 +165,8 @@ class RecordMaker:
         some = np.where(shown.here < 0, some, shown.here)
         self.most = int(shown.counts.max(initial=0))
         self._see_changes(codes, whose, some)
+        if records is self.schema:  # of who has several rows all the same it is one of them
+            return Block(codes[some], np.concatenate(self._numbers)[some])
         # Codes of a row go to their places beside "no row", and the rows that are not there get that code.
         out = np.empty((len(first), len(records.columns)), records.dtype)
         of_rows, at = row_columns(self.schema), 0

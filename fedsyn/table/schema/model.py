@@ -403,8 +403,11 @@ class Schema(BaseModel, Shown):
 
     @cached_property
     def records(self) -> Schema:
-        """Schema of a table with one record of each person (`fedsyn.table.schema.persons`)."""
-        if self.persons is None or self._rows is not None:
+        """Schema of a table with one record of each person (`fedsyn.table.schema.persons`).
+
+        Where nobody has a second row, a record is the row.
+        """
+        if self.persons is None or self._rows is not None or self.persons.one_each:
             return self
         columns = record_columns(self)
         label = self.label if self.label in columns else None

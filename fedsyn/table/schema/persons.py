@@ -67,6 +67,11 @@ class Persons(BaseModel):
     tables: tuple[str, str] | None = None
 
     @property
+    def one_each(self) -> bool:
+        """Returns whether each person has one row, in one table: then a record is that row."""
+        return self.most_rows == 1 == self.least_rows and self.tables is None
+
+    @property
     def in_order(self) -> bool:
         """Returns whether the rows of a person have an order."""
         return self.order is not False

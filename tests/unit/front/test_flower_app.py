@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import fedsyn
-from fedsyn.errors import ConfigError, ProtocolError, RunError
+from fedsyn.errors import ConfigError, FedsynError, ProtocolError, RunError
 from fedsyn.flower import Array, ArrayRecord, ClientApp, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.messages import read_reply
@@ -79,6 +79,56 @@ def test_a_run_of_its_own_parts_is_the_run_of_fedsyn() -> None:
     theirs = fedsyn.run(config(**data), table=tables, schema=SCHEMA).synthesizer.model
     for name, values in theirs.to_arrays().items():
         np.testing.assert_array_equal(ours.to_arrays()[name], values)
+
+
+PERSONS: dict[str, Any] = {
+    "columns": {"id": {"kind": "identifier", "make": "sequence"}, **SCHEMA["columns"]},
+    "persons": {"id": "id", "order": True, "constant": ["age"], "most_rows": 8},
+}
+
+
+def visits_of(context: Context) -> pd.DataFrame:
+    """200 people of each SuperNode, with 1 to 8 rows."""
+    rng, node = np.random.default_rng(int(context.node_config["partition-id"])), context.node_config["partition-id"]
+    whose = np.repeat(np.arange(200), rng.integers(1, 9, 200))
+    wards = rng.choice(["north", "south"], len(whose), p=[0.2, 0.8])
+    ids = [f"{SECRET}-{node}-{who}" for who in whose]
+    return pd.DataFrame({"id": ids, "age": rng.integers(20, 60, 200)[whose], "ward": wards})
+
+
+@pytest.mark.parametrize("protocol", ["plain", "secagg"])
+def test_persons_are_protected_as_in_a_run_of_fedsyn(protocol: str) -> None:
+    """Whoever protects persons counts records of them: the same clients and seed give the same model, bit for bit."""
+    noise = {"aggregation": {"protocol": protocol, "noise": "server" if protocol == "plain" else "distributed"}}
+    nodes: dict[str, Any] = {
+        "privacy": {"unit": "person", "client_sizes": "public"},
+        "workload": {"degree": 2},
+        **noise,
+    }
+    app = fedsyn.FlowerApp(config(**nodes), PERSONS, visits_of)
+    result = app.strategy().start(grid_of(app))
+    ours = app._model(result.arrays)
+    assert ours.total == 200 * CLIENTS
+    tables = [visits_of(Context(1, k, {"partition-id": k}, None, {})) for k in range(CLIENTS)]
+    data = {"data": {"source": "rows", "test_fraction": 0.0}, "evaluation": []}
+    theirs = fedsyn.run(config(**nodes, **data), table=tables, schema=PERSONS).synthesizer.model
+    for name, values in theirs.to_arrays().items():
+        np.testing.assert_array_equal(ours.to_arrays()[name], values)
+    table = app.table(result.arrays, rows=50)
+    assert table["id"].nunique() == 50 and (table.groupby("id")["age"].nunique() == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("unit", "schema", "said"),
+    [
+        ("person", SCHEMA, "does not say whose a row is"),
+        (None, PERSONS, "the schema says that a person may have several rows"),
+    ],
+)
+def test_an_app_protects_persons_or_is_told_not_to(unit: str | None, schema: Any, said: str) -> None:
+    nodes = {} if unit is None else {"privacy": {"unit": unit}}
+    with pytest.raises(FedsynError, match=said):
+        fedsyn.FlowerApp(config(**nodes), schema, visits_of)
 
 
 def test_evaluate_fn_gets_the_model_of_each_round_and_its_figures_are_in_the_result() -> None:

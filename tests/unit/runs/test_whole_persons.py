@@ -16,7 +16,9 @@ from fedsyn.errors import FedsynError, InputError
 from fedsyn.loading import load_config, parse_config
 from fedsyn.runs.engines import run
 from fedsyn.runs.holders import load_rows
+from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.holdings import Holding
 
 SCHEMA: dict[str, Any] = {
     "columns": {
@@ -280,3 +282,47 @@ def test_noise_does_not_add_up_along_a_person(monkeypatch: pytest.MonkeyPatch) -
     left = last_month(made.sample(seed=1))
     assert abs(weighed - last_month(real)) < 0.5 * abs(left - last_month(real))
     assert abs(weighed - last_month(real)) < 0.03
+
+
+# Where nobody has a second row ---------------------------------------------------------------------------------------
+
+
+def once(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop_duplicates("patient").reset_index(drop=True)
+
+
+@pytest.mark.parametrize("mechanism", ["sketch_aim", "mst", "augflaim"])
+def test_one_row_a_person_gives_the_bytes_of_single_rows(mechanism: str, tmp_path: Path) -> None:
+    """The schema says so, and the record of a person is then the row: table and model are the same, bit for bit."""
+    once(hospital(500)).to_csv(tmp_path / "visits.csv", index=False)
+    document = schema(most_rows=1, order=False)
+    (tmp_path / "schema.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    for unit in ("row", "person"):
+        config = parse_config(
+            {
+                "mechanism": mechanism,
+                "data": {"source": str(tmp_path / "visits.csv"), "schema": str(tmp_path / "schema.yaml")},
+                "privacy": {"unit": unit, "epsilon": 2.0, "delta": 1e-5},
+                "federation": {"clients": 1 if mechanism == "mst" else 3},
+                "runtime": {"seed": 1},
+            }
+        )
+        run(config, tmp_path / unit)
+    assert (tmp_path / "row" / "synthetic.csv").read_bytes() == (tmp_path / "person" / "synthetic.csv").read_bytes()
+    with np.load(tmp_path / "row" / "model.npz") as rows, np.load(tmp_path / "person" / "model.npz") as persons:
+        assert rows.files == persons.files
+        assert all(rows[name].tobytes() == persons[name].tobytes() for name in rows.files)
+    ledger = json.loads((tmp_path / "person" / "ledger.json").read_text())
+    assert ledger["unit"] == "one person with all rows at one client, added or removed"
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_who_has_several_rows_against_the_schema_counts_once_all_the_same(order: bool) -> None:
+    """A record is one of the person's rows: 500 people with 1 to 12 rows are 500 records, each with values it has."""
+    table, rows = hospital(500), Schema.from_dict(schema(most_rows=1, order=order))
+    maker = RecordMaker(rows, np.random.default_rng(0))
+    Holding(rows, maker).encoded(table)
+    records = maker.record().codes
+    assert len(records) == 500 and rows.records is rows
+    mine = {(who, *codes) for who, codes in zip(table["patient"], rows.encode(table).tolist(), strict=True)}
+    assert all((who, *codes) in mine for who, codes in zip(table["patient"].unique(), records.tolist(), strict=True))
