@@ -259,7 +259,7 @@ class RunConfig(Node):
     def _cliques(self) -> RunConfig:
         if {"size", "cliques"} & self.workload.model_fields_set:
             return self
-        update = {"size": DEFAULT_CLIQUES} if self.mechanism.name == DEFAULT_MECHANISM else {}
+        update: dict[str, int | None] = {"size": DEFAULT_CLIQUES} if self.mechanism.name == DEFAULT_MECHANISM else {}
         if self.privacy.unit == "person" and "degree" not in self.workload.model_fields_set:
             update["degree"] = None
         object.__setattr__(self, "workload", self.workload.model_copy(update=update))

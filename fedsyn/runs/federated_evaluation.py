@@ -110,7 +110,8 @@ class FederatedEvaluation:
             self.strategy.record.notes.append(f"{why}: nothing is known of how good the table is")
             return
         held_out = self.config.evaluation.held_out if "tested" in sums.values else 0.0
-        quality = FederatedQuality(sums.intervals(), sums.holders, tuple(notes), held_out)
+        of = "rows" if self.schema.of_persons is None else "people"
+        quality = FederatedQuality(sums.intervals(), sums.holders, tuple(notes), held_out, of=of)
         write_json(self.out / quality.FILE, quality.document())
 
     def _question(self, synthetic: Codes) -> tuple[TableQuestion, list[str]]:

@@ -96,6 +96,7 @@ class Federation:
             "minimum_cohort": 1,
             "corrupted": 0.0,
             "client_sizes": "any",
+            **keys.pop("policy", {}),
         }
         document = {"name": name, "superlink": f"127.0.0.1:{self.port}", "insecure": True, "key": "node.key"}
         document |= {"data": str(table), "schema": str(schema), **keys, "policy": policy}
@@ -159,7 +160,7 @@ class Federation:
                 start_new_session=True,
             )
 
-    def _wait_for_port(self, name: str, port: int, patience: float = 60.0) -> None:
+    def _wait_for_port(self, name: str, port: int, patience: float = 240.0) -> None:
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             if self.processes[name].poll() is not None:

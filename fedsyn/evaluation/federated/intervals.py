@@ -56,6 +56,7 @@ class FederatedQuality(Evaluation):
         notes: what was not asked, and why.
         held_out: share of the holders' rows that the run did without, to test the classifier on.
         confidence: probability with which an interval holds its figure, at least.
+        of: what holders counted: 'rows', or 'people', of each of whom they have one record.
     """
 
     FILE = FEDERATED_FILE
@@ -66,6 +67,7 @@ class FederatedQuality(Evaluation):
     notes: tuple[str, ...] = ()
     held_out: float = 0.0
     confidence: float = 1.0 - MISS
+    of: str = "rows"
 
     def sentence(self) -> str:
         """Returns the interval of the workload's error, as one clause."""
@@ -78,16 +80,24 @@ class FederatedQuality(Evaluation):
 
     def explained(self) -> tuple[str, ...]:
         """Returns what the figures are of."""
-        tested = "No rows were held out"
+        tested = f"No {self.of} were held out"
         if self.held_out:
-            tested = f"The classifier was tested on {percent(self.held_out)} of their rows, which the run did without"
+            share = percent(self.held_out)
+            tested = f"The classifier was tested on {share} of their {self.of}, which the run did without"
+        compared = "The holders compared the table with the rows that it was made from"
+        if self.of == "people":
+            compared = (
+                "The holders compared records of the table's people with one record of each of their own people, which "
+                "it was made from ('next ...' is the row after). However many rows somebody has, that is one record, "
+                "in the figures and in the noise"
+            )
         text = (
-            f"The holders compared the table with the rows that it was made from. {tested}. What they counted was "
+            f"{compared}. {tested}. What they counted was "
             "summed with noise, and the run's budget paid for it. These figures may be published."
         )
         several = (
-            "The distances of several holders add up to more than the distance of all their rows together. The last "
-            "column is that sum. An interval reaches down to what is certain."
+            f"The distances of several holders add up to more than the distance of all their {self.of} together. The "
+            "last column is that sum. An interval reaches down to what is certain."
         )
         return (text, several) if self.holders > 1 else (text,)
 

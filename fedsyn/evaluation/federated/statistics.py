@@ -22,6 +22,11 @@ at most D Q, and the entry floor(c V / (D Q)) by at most c, because floor(v + c)
 is in at most `Boxes.depth` boxes and |D x - T| moves by at most D in each. A prediction is right or wrong, a row is one
 row. So one row moves entry j by at most its c_j, and the vector by at most sqrt(sum of c_j^2) in L2 norm.
 
+**Persons.** Where a run protects persons, a holder's rows are records, one of each person, and so are the rows of the
+table. Whatever rows somebody has, that person is one row of `codes`, or one apart: all that is said here of a row holds
+for the person (`fedsyn.table.data.records`). Who may be at h holders is in h vectors, and the ledger takes h times the
+norm.
+
 **Rows apart.** A holder may keep rows out of the run to test the classifier on, each by a coin of its own
 (`fedsyn.protocol.client.set_apart`): the table was made without them. Given the coins a row is either there, and moves
 `correct` and `tested`, or here, and moves all the others: the norm is the larger of both, whatever the coins.
