@@ -234,7 +234,10 @@ def _shared(operator: Path, folder: Path) -> None:
 
 
 def _tables(schema: Path) -> list[str]:
-    """Returns the names of a holder's files, that of the persons first where they are apart."""
+    """Returns the names of a holder's files.
+
+    That of the persons stands first, where persons and rows are apart.
+    """
     persons = Schema.load(schema).persons if schema.is_file() else None
     return ["rows.csv"] if persons is None or persons.tables is None else [f"{name}.csv" for name in persons.tables]
 

@@ -104,7 +104,7 @@ class FederationPlan:
 
     @property
     def persons(self) -> Persons | None:
-        """Whom the agreed schema says that rows are about."""
+        """The persons of the agreed schema; None: it has none."""
         from fedsyn.table.schema import Schema
 
         return None if self.schema is None else Schema.load(self.schema).persons

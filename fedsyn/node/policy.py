@@ -251,7 +251,10 @@ class Policy:
 
 
 def _require_persons(schema: Schema) -> None:
-    """Refuses a policy for persons whom the schema does not know. Raises ConfigError."""
+    """Refuses a policy for persons without a schema of them.
+
+    Raises ConfigError.
+    """
     try:
         require_records(schema)
     except SchemaError as error:

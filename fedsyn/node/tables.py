@@ -40,7 +40,7 @@ class Encoding(NamedTuple):
 
     @classmethod
     def of_most(cls, file: NodeFile) -> Encoding:
-        """Returns the encoding of the runs that a node's schema and policy are made for.
+        """Returns the encoding that most runs will ask a node for.
 
         Where the schema has persons, a run protects single rows only if somebody has said so.
         """

@@ -39,19 +39,15 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
         yield started
 
 
-def add(federation: Federation, number: int, *, two: bool, plain: bool = False, unit: str = "person") -> None:
-    """A holder's node, or Flower's own SuperNode, with 400 people of its own."""
+def add(federation: Federation, number: int, *, two: bool) -> None:
+    """A holder's node, whose policy is for persons, with 400 people of its own."""
     folder, table = federation.folder, hospital(400, none=0.3, seed=number)
     files = {"visits": table} if not two else two_tables(table)
     for name, each in files.items():
         each.to_csv(folder / f"{name}{number}.csv", index=False)
     apart = {"persons": str(folder / f"patients{number}.csv")} if two else {}
     data, own = folder / f"visits{number}.csv", folder / "schema.yaml"
-    if plain:
-        node = {"data": str(data), "schema": str(own), "partition-id": number, **apart}
-        federation.add_supernode(f"holder{number}", node)
-    else:
-        federation.add_node(f"holder{number}", data, own, policy={"unit": unit}, partition=number, **apart)
+    federation.add_node(f"holder{number}", data, own, policy={"unit": "person"}, partition=number, **apart)
 
 
 def read(out: Path, name: str) -> Any:
@@ -59,10 +55,10 @@ def read(out: Path, name: str) -> Any:
 
 
 def test_persons_of_one_file_and_of_two_are_protected_together(federation: Federation) -> None:
-    """Nodes with one file and with two, and a plain SuperNode: what each says of whom it protects, whole persons."""
+    """Nodes with one file and with two give whole persons, and each says whom it protects."""
     add(federation, 0, two=True)
     add(federation, 1, two=False)
-    add(federation, 2, two=True, plain=True)
+    add(federation, 2, two=True)
     out = federation.folder / "out"
     done = federation.fedsyn_run(federation.folder / "run.yaml", out, timeout=1200)
     logs = "".join(federation.log(name) for name in ("superlink", "holder0", "holder1", "holder2"))
@@ -82,7 +78,7 @@ def test_persons_of_one_file_and_of_two_are_protected_together(federation: Feder
     assert "one person" in (out / "report_public.html").read_text(encoding="utf-8")
     joined, *rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
     assert joined["cohort"] == [0, 1, 2] and not any(line["dropped"] for line in rounds)
-    for number in (0, 1):
+    for number in range(3):
         state = federation.folder / f"holder{number}-node" / "state" / "ledger.jsonl"
         facts = summary(open_ledger(state))
         assert facts["unit"] == PERSON and facts["runs"][0]["unit"] == PERSON

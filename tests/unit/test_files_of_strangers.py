@@ -341,7 +341,7 @@ def _directory_that_names(run_directory: Path, tmp_path: Path, **data: Any) -> P
 NOT_OPENED = "a report opens no table outside the run's directory unless you name it: fedsyn report RUN --data FILE"
 
 
-@pytest.mark.parametrize("named", ["outside", "relative", "link", "circle", "holders", "openml"])
+@pytest.mark.parametrize("named", ["outside", "relative", "link", "circle", "holders", "openml", "persons"])
 def test_a_report_opens_no_table_that_a_strangers_directory_names(
     run_directory: Path,
     tmp_path: Path,
@@ -355,8 +355,12 @@ def test_a_report_opens_no_table_that_a_strangers_directory_names(
     sources = {"outside": str(rows), "relative": "evil/../mine.csv", "openml": "openml:1", "link": inside}
     sources["circle"] = str(tmp_path / "circle.csv")
     holders = [str(rows), str(rows)] if named == "holders" else None
-    folder = _directory_that_names(run_directory, tmp_path, source=sources.get(named, inside), holders=holders)
-    (folder / "rows.csv").symlink_to(rows)
+    data = {"persons": [str(rows)]} if named == "persons" else {"holders": holders}
+    folder = _directory_that_names(run_directory, tmp_path, source=sources.get(named, inside), **data)
+    if named == "persons":
+        shutil.copyfile(rows, folder / "rows.csv")
+    if named != "persons":  # whose rows lie in the directory
+        (folder / "rows.csv").symlink_to(rows)
     (tmp_path / "circle.csv").symlink_to("circle.csv")
     page_file = report_folder(folder)[0]
     assert NOT_OPENED in caplog.text and not (folder / "comparison.json").exists()

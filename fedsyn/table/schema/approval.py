@@ -249,7 +249,10 @@ def beyond(schema: Any, repeats: Mapping[str, Repeats]) -> list[str]:
 
 
 def more_rows(persons: Persons, most: int) -> list[str]:
-    """Returns a sentence on a person with so many rows, if the schema allows fewer."""
+    """Returns a sentence on more rows than a person may have.
+
+    `most` is what somebody has. Where the schema allows that, there is none.
+    """
     if most <= persons.most_rows:
         return []
     return [

@@ -67,7 +67,7 @@ class OwnRows:
         return OwnRows(self.numbers, words, index)
 
     def coded(self, codes: np.ndarray, schema: Any, before: Domain) -> np.ndarray:
-        """Returns (n, d) codes by a closed schema, in the place of placeholders.
+        """Returns (n, d) codes by the schema that was found.
 
         Args:
             codes: (n, d) of these rows, by the open schema.

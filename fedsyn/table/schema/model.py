@@ -422,7 +422,7 @@ class Schema(BaseModel, Shown):
 
     @property
     def of_persons(self) -> Persons | None:
-        """The persons that a record each is of, where this is a schema of records."""
+        """The persons of a schema of records; None: it is of rows."""
         return None if self._rows is None else self._rows.persons
 
     def shaped(

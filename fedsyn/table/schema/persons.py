@@ -68,7 +68,10 @@ class Persons(BaseModel):
 
     @property
     def one_each(self) -> bool:
-        """Returns whether each person has one row, in one table: then a record is that row."""
+        """Returns whether each person has one row, in one table.
+
+        Then a record is that row.
+        """
         return self.most_rows == 1 == self.least_rows and self.tables is None
 
     @property

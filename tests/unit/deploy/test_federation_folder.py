@@ -63,6 +63,34 @@ def made(folder: Path, **named: Any) -> NewFederation:
     return init(FederationPlan("study", options.pop("holders", NAMES), **options), folder / "study")
 
 
+OF_PERSONS = """\
+columns:
+  id: {kind: identifier}
+  sex: {kind: categorical, categories: [f, m]}
+  ward: {kind: categorical, categories: [a, b]}
+persons: {id: id, constant: [sex], most_rows: 20, least_rows: 0, tables: [patients, visits]}
+"""
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_a_schema_of_persons_makes_a_run_and_policies_for_them(tmp_path: Path, two: bool) -> None:
+    schema = tmp_path / "persons.yaml"
+    text = OF_PERSONS if two else OF_PERSONS.replace(", tables: [patients, visits]", "")
+    schema.write_text(text, encoding="utf-8")
+    made(tmp_path, schema=schema)
+    root = tmp_path / "study"
+    config = load_config(root / "operator" / "run.yaml")
+    assert config.privacy.unit == "person" and config.workload.degree is None
+    for name in NAMES:
+        node = load_node_file(root / "holders" / name / "node.yaml")
+        assert node.policy.unit == "person"
+        assert Path(node.data).name == ("visits.csv" if two else "rows.csv")
+        assert (node.persons and Path(node.persons).name) == ("patients.csv" if two else None)
+        Policy(node).check_configuration(config)
+        readme = (root / "holders" / name / "README.md").read_text(encoding="utf-8")
+        assert ("`patients.csv` and `visits.csv`" in readme) == two
+
+
 def test_each_folder_has_exactly_its_files_and_keys_are_their_owners_alone(tmp_path: Path) -> None:
     made(tmp_path)
     root = tmp_path / "study"

@@ -15,11 +15,14 @@ from fedsyn import yamlio
 from fedsyn.config import RunConfig
 from fedsyn.crypto.primitives import Identity
 from fedsyn.errors import ConfigError, NotReady
+from fedsyn.flower import Context, RecordDict
 from fedsyn.ledgers.accounts import open_ledger, summary
 from fedsyn.node.answering import Answering
 from fedsyn.node.file import load_node_file
 from fedsyn.node.tables import Encoding, Tables
 from fedsyn.node.task import Task
+from fedsyn.runs.holders import client_fn
+from fedsyn.runs.run_config import run_config_of
 from fedsyn.table.schema import Schema
 from fedsyn.wire.envelope import ANSWER
 from fedsyn.wire.orders import order_of
@@ -244,3 +247,15 @@ def test_two_tables_that_disagree_take_part_all_the_same(tmp_path: Path, caplog:
     assert any("patients.csv has 2 rows too many" in line and "the first one of each counts" in line for line in said)
     assert any("rows of persons whom" in line and "what it would say of them is missing" in line for line in said), said
     assert not any("x7" in line for line in said)
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_a_plain_supernode_holds_persons_too(tmp_path: Path, two: bool) -> None:
+    """Its node configuration names both files."""
+    file = load_node_file(node_of(tmp_path / "node", hospital(70, none=0.2 if two else 0.0), two=two))
+    config, read = config_of(), Schema.load(file.schema_file).records
+    node: dict[str, str | int] = {"data": file.data, "schema": file.schema_file, "partition-id": 0}
+    context = Context(1, 0, node | ({"persons": str(file.persons)} if two else {}), RecordDict(), {})
+    context.run_config = run_config_of(config, schema=read)
+    client = client_fn(context)
+    assert len(client.codes) == 70 and client.domain == read.domain

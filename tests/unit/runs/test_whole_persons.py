@@ -16,6 +16,7 @@ from fedsyn.errors import FedsynError, InputError
 from fedsyn.loading import load_config, parse_config
 from fedsyn.runs.engines import run
 from fedsyn.runs.holders import load_rows
+from fedsyn.runs.run_config import published_config
 from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
@@ -256,6 +257,8 @@ def test_two_files_make_a_run_with_one_file_a_table(tmp_path: Path, format_: str
     assert patients["patient"].is_unique and set(visits["patient"]) < set(patients["patient"])
     joined = read(tmp_path / "out" / f"synthetic.{format_}")
     assert joined["patient"].nunique() == len(patients) and joined["severity"].notna().sum() == len(visits)
+    published = published_config(load_config(tmp_path / "out" / "config.yaml"))
+    assert published["data"]["persons"] == ["patients.csv"] and str(tmp_path) not in json.dumps(published)
     rows = load_rows(
         *(str(tmp_path / name) for name in ("visits.csv", "schema.yaml")),
         None,
@@ -326,3 +329,24 @@ def test_who_has_several_rows_against_the_schema_counts_once_all_the_same(order:
     assert len(records) == 500 and rows.records is rows
     mine = {(who, *codes) for who, codes in zip(table["patient"], rows.encode(table).tolist(), strict=True)}
     assert all((who, *codes) in mine for who, codes in zip(table["patient"].unique(), records.tolist(), strict=True))
+
+
+# What holders say of the table ---------------------------------------------------------------------------------------
+
+
+def test_holders_are_asked_about_people(tmp_path: Path) -> None:
+    """Each compares one record of each person, in figures, costs and words."""
+    tables = [hospital(200, seed=seed) for seed in range(3)]
+    privacy = {"unit": "person", "epsilon": 20.0, "delta": 1e-5}
+    evaluation = {"federated": True, "share": 0.1}
+    document: dict[str, Any] = {"data": {"source": "rows", "test_fraction": 0.0}, "evaluation": evaluation}
+    document |= {"privacy": privacy, "runtime": {"seed": 0}}
+    fedsyn.run(document, tmp_path / "out", table=tables, schema=SCHEMA)
+    facts = json.loads((tmp_path / "out" / "federated_evaluation.json").read_text())
+    assert facts["of"] == "people" and facts["holders"] == 3
+    names = {name.removeprefix("column_score: ") for name in facts["figures"] if ": " in name}
+    assert names == set(Schema.from_dict(SCHEMA).records.columns)
+    page = " ".join((tmp_path / "out" / "report_public.html").read_text().split())
+    assert "one record of each of their own people" in page and "No people were held out" in page
+    statement = json.loads((tmp_path / "out" / "ledger.json").read_text())["statement"]
+    assert "how far one record of each person is from the table" in statement["server_sees"]

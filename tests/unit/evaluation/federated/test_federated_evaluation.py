@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binom
+from unit.privacy.test_neighbouring_persons import AWKWARD
+from unit.privacy.test_neighbouring_persons import SHAPE as PERSONS
+from unit.privacy.test_neighbouring_persons import holder as holder_of_persons
 
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
@@ -122,6 +125,19 @@ def test_a_row_moves_no_entry_farther_than_is_charged(shape: tuple[int, ...]) ->
     assert most[entries.names.index("rows")] == entries.moves[entries.names.index("rows")]
     assert most.max() == max(entries.moves)  # the bound is reached: a smaller one would be wrong
     assert entries.sensitivity == pytest.approx(math.sqrt(sum(m * m for m in entries.moves)))
+
+
+def test_a_person_moves_no_entry_farther_than_is_charged() -> None:
+    """Whole persons, brute force: of each the holder counts one record, however many rows somebody has."""
+    question = a_question(PERSONS, np.random.default_rng(1), 60)
+    for number, count_rows in product((0, 1), (False, True)):
+        entries, whole = Entries.of(question, count_rows), holder_of_persons(number, None)
+        for own in (0.0, 11.5, 40.0):
+            exact = vector(question, entries, whole, own, 60.0)
+            for person in AWKWARD:
+                less = vector(question, entries, holder_of_persons(number, person), own, 60.0)
+                assert (np.abs(exact - less) <= entries.moves).all(), person
+                assert np.linalg.norm(exact - less) <= entries.sensitivity * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("shape", SHAPES[1:])

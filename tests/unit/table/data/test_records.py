@@ -11,6 +11,7 @@ import pytest
 from unit.table.schema.test_person_schemas import records_of, schema, visits
 
 from fedsyn.errors import DataError
+from fedsyn.table.data.joined import joined
 from fedsyn.table.data.records import RecordMaker, pairs_of
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
@@ -53,6 +54,45 @@ def test_a_person_more_is_one_record_more(order: Any, coins: SameCoins) -> None:
         assert not without - every
         assert sum((every - without).values()) == 1
         assert made(rows, own.copy(), coins) == list((every - without).elements())  # it is that person's own
+
+
+@pytest.mark.parametrize("types", ["text", "numbers and text"])
+def test_a_person_more_in_two_tables_is_one_record_more(types: str) -> None:
+    """Every person, and every row without an identifier, of both tables: empty identifiers are nobody's in common."""
+    document = schema(False, least=0, most=60).to_dict()
+    document["persons"]["tables"] = ["patients", "visits"]
+    for name in ("sex", "born"):  # of a visit by somebody whom the other table lacks nothing is known
+        document["columns"][name]["missing"] = True
+    rows, table = Schema.from_dict(document), awkward(np.random.default_rng(7))
+    table["patient"] = pd.factorize(table["patient"])[0].astype(str)
+    own = table.drop_duplicates("patient")[["patient", "sex", "born"]]
+    visits = table.dropna(subset=["ward"])[["patient", "admitted", "ward", "cost"]].astype(object)
+    none = [None, "", "NA", np.nan]
+    nobody = own.iloc[[0] * 4].assign(patient=none), visits.iloc[[3] * 4].assign(patient=none)
+    own = pd.concat([own, nobody[0], own.iloc[[5, 6]].assign(sex="f")], ignore_index=True)  # two stand twice
+    visits = pd.concat([visits, nobody[1], visits.iloc[[9]].assign(patient="none such")], ignore_index=True)
+    if types == "numbers and text":
+        own["patient"] = [float(value) if str(value).isdigit() else value for value in own["patient"]]
+    # Whom each row is of: the identifier as it is written, or the row itself.
+    whose = [
+        pd.Series([f"{value:g}" if isinstance(value, float) else str(value) for value in each["patient"]])
+        for each in (own, visits)
+    ]
+    for at, each in enumerate(whose):
+        alone = each.isin(["None", "", "NA", "nan"])
+        each[alone] = [f"table {at}, row {number}" for number in np.flatnonzero(alone)]
+    coins = SameCoins(0.4, 0.1)
+
+    def records(who: str | None) -> Counter[tuple[int, ...]]:
+        parts = [part[(each != who).to_numpy()] for part, each in zip((own, visits), whose, strict=True)]
+        return Counter(made(rows, joined(*parts, rows, ("patients", "visits"), first=True), coins))
+
+    every = records(None)
+    people = {*whose[0], *whose[1]}
+    assert every.total() == len(people)
+    for who in people:
+        without = records(who)
+        assert not without - every and (every - without).total() == 1, who
 
 
 def test_a_record_depends_on_no_order_of_others_rows() -> None:
