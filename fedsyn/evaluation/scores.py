@@ -253,11 +253,13 @@ class Link:
     error: float
 
 
-def link(real: Floats, rows: int, synthetic: Floats, synthetic_rows: int) -> Link:
+def link(real: Floats, rows: int, synthetic: Floats, synthetic_rows: int, apart: tuple[int, int] | None = None) -> Link:
     """Compares a link of two columns in two tables.
 
-    The two-way tables hold shares of `rows` and `synthetic_rows` rows.
+    The two-way tables hold shares of `rows` and `synthetic_rows` rows. `apart` are as many of them as chance moves by
+    themselves, such as the persons whose rows they are; None: all.
     """
+    alone = (rows, synthetic_rows) if apart is None else apart
     (r, free), (s, synthetic_free) = _beyond(real), _beyond(synthetic)
     squared = float((r**2).sum())
     sizes = [
@@ -265,8 +267,8 @@ def link(real: Floats, rows: int, synthetic: Floats, synthetic_rows: int) -> Lin
         for x, f, n in ((r, free, rows), (s, synthetic_free, synthetic_rows))
     ]
     share = float((r * s).sum()) / max(*sizes, 1e-12)
-    chance = float(chdtrc(free, squared * rows)) if free else 1.0
-    error = math.sqrt((1.0 / rows + 1.0 / synthetic_rows) / max(*sizes, 1e-12))
+    chance = float(chdtrc(free, squared * alone[0])) if free else 1.0
+    error = math.sqrt((1.0 / alone[0] + 1.0 / alone[1]) / max(*sizes, 1e-12))
     both = association(real, rows), association(synthetic, synthetic_rows)
     return Link(chance, *both, max(-1.0, min(1.0, share)), min(1.0, error))
 

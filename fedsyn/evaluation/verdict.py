@@ -181,6 +181,32 @@ class Use:
         return f"{self.kept:,} of {self.of:,} {self.what} kept" if self.of else ""
 
 
+@dataclass(frozen=True)
+class OfPersons:
+    """Whole persons, where a table has several rows of each.
+
+    Attributes:
+        people: number of rows, own columns, whether they are the same in all rows, links of these.
+        steps: links of a row and the next one.
+        facts: aggregates of a person's rows, such as the mean.
+        foremost: those of `people` that make a person: none may be lost.
+        hidden: of links of people, and of steps: how many others may be there without having been seen.
+        unseen: of both, what was not seen, as one clause.
+    """
+
+    people: Sequence[Judged]
+    steps: Sequence[Judged] = ()
+    facts: Sequence[Judged] = ()
+    foremost: Sequence[Judged] = ()
+    hidden: tuple[int, int] = (0, 0)
+    unseen: tuple[str, str] = ("", "")
+
+    @property
+    def every(self) -> tuple[Judged, ...]:
+        """All of it."""
+        return *self.people, *self.steps, *self.facts
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Verdict on what a table is fit for.
@@ -191,6 +217,7 @@ class Verdict:
         foremost: those of them that matter most: the strongest link, and the label's. None may be lost.
         questions: regressions that somebody named. None may be lost where one regresses.
         rows: what became of the rows as a whole. No use may lose them.
+        persons: of a table that has several rows of one person; None: each row stands for itself.
         doubt: whether columns and links between kept and lost may be anything: noise leaves it open.
         hidden: how many other pairs may be linked without having been seen.
         unseen: what was not seen, as one clause; empty where all was.
@@ -205,6 +232,7 @@ class Verdict:
     foremost: Sequence[Judged] = ()
     questions: Sequence[Judged] = ()
     rows: Sequence[Judged] = ()
+    persons: OfPersons | None = None
     doubt: bool = False
     hidden: int = 0
     unseen: str = ""
@@ -215,17 +243,26 @@ class Verdict:
 
     def uses(self) -> tuple[Use, ...]:
         """Returns people's uses of tables, and the fitness for each."""
-        counts = self._needing("counts of single columns", "columns", self.columns)
-        pairs = self._needing("tables of two columns", "linked pairs", self.links, self.hidden)
+        counts = self._needing("counts of single columns", "columns", self.columns, unseen=self.unseen)
+        pairs = self._needing("tables of two columns", "linked pairs", self.links, self.hidden, self.unseen)
         # A regression rests on columns and links together, and one that is lost turns its coefficients.
-        lost = worst([one for one in self._every if one.state == "lost"], self._first)
+        lost = worst([one for one in self._of_rows if one.state == "lost"], self._first)
         fits = (counts.fit, pairs.fit)
         fit = False if lost or False in fits else None if None in fits else True
         ground = pairs if pairs.fit is not True or counts.fit is True else counts
         regression = replace(ground, name="regression", fit=fit, why=_named(lost) if lost else ground.why)
         learned = None if self.training is None else self.training[0] >= NEEDED
         training = Use("training", learned, why=self.why if self.training is None else self.training[1])
-        return counts, pairs, regression, training
+        return counts, pairs, regression, training, *self._of_persons()
+
+    def _of_persons(self) -> tuple[Use, ...]:
+        """Returns the uses of whole persons."""
+        if (of := self.persons) is None:
+            return ()
+        unseen = of.unseen[1] or "no row says anything of the next one beyond chance"
+        people = self._needing("counts of people", "facts of people", of.people, of.hidden[0], of.unseen[0])
+        steps = self._needing("next rows", "linked steps", of.steps, of.hidden[1], unseen)
+        return people, steps, *([self._needing("aggregates of people", "aggregates", of.facts)] if of.facts else ())
 
     def told(self) -> tuple[Use, ...]:
         """Returns the uses as they are said.
@@ -241,15 +278,22 @@ class Verdict:
 
     @property
     def _first(self) -> tuple[Judged, ...]:
-        """Columns, links and rows whose loss is said first."""
-        return *self.foremost, *self.questions, *self.rows
+        """Columns, links, persons and rows whose loss is said first."""
+        return *self.foremost, *self.questions, *self.rows, *(self.persons.foremost if self.persons else ())
+
+    @property
+    def _of_rows(self) -> tuple[Judged, ...]:
+        return *self.columns, *self.links, *self.questions, *self.rows
 
     @property
     def _every(self) -> tuple[Judged, ...]:
-        return *self.columns, *self.links, *self.questions, *self.rows
+        return *self._of_rows, *(self.persons.every if self.persons else ())
 
-    def _needing(self, name: str, what: str, some: Sequence[Judged], hidden: int = 0) -> Use:
-        """Returns a use that needs nearly all of something kept."""
+    def _needing(self, name: str, what: str, some: Sequence[Judged], hidden: int = 0, unseen: str = "") -> Use:
+        """Returns a use that needs nearly all of something kept.
+
+        `hidden` others may be there: `unseen` says why nobody saw them.
+        """
         kept, lost = (sum(one.state == state for one in some) for state in ("kept", "lost"))
         # Whatever is in doubt or hidden may be kept, and may be lost.
         most = len(some) + hidden - (lost if self.doubt else len(some) - kept)
@@ -261,7 +305,7 @@ class Verdict:
             fit = True
         amiss = worst([one for one in (*some, *self.rows) if one.state != "kept"], self._first)
         if fit is None:
-            why = self.unseen if hidden or not some else f"{len(some) - kept - lost} in doubt"
+            why = unseen if hidden or not some else f"{len(some) - kept - lost} in doubt"
         else:
             why = _named(amiss) if amiss else ""
         return Use(name, fit, kept, len(some), why, what)
@@ -287,15 +331,23 @@ class Verdict:
         said = [_fitting([f"Good for {_listed(good, counts=counts)}" for counts in (True, False)])] if good else []
         if bad:
             first = worst([one for one in self._first if one.state == "lost"])
-            needed = [one for one in self._every if one.state != "kept"] if bad[0].of else []
+            needed = [one for one in self._needed(bad) if one.state != "kept"] if bad[0].of else []
             noun = "" if first is None else "The regression" if first in self.questions else "The link"
-            noun = "The" if first in self.rows else noun
+            noun = "The" if first in self.rows or (self.persons and first in self.persons.foremost) else noun
             said.insert(0 if first else len(said), _refused(bad, first or worst(needed), noun))
         if unknown:
             whys = {use.name: use.why for use in unknown if use.name != "regression"}
             some = {name: why for name, why in whys.items() if why != self.unseen}
-            said.append(_fitting([f"Not known: {_listed(unknown, whys=told)}" for told in (whys, some, {})]))
+            texts = [_listed(unknown, whys=told) for told in (whys, some, {})] + [_listed(unknown, counts=False)]
+            said.append(_fitting([f"Not known: {text}" for text in texts]))
         return (*said, _fitting([f"Next: {self.next}"])) if self.next else tuple(said)
+
+    def _needed(self, uses: Sequence[Use]) -> tuple[Judged, ...]:
+        """Returns what some uses rest on."""
+        of_persons = {use.name for use in self._of_persons()}
+        if self.persons is None or not of_persons & {use.name for use in uses}:
+            return self._of_rows
+        return self.persons.every if of_persons >= {use.name for use in uses} else self._every
 
     def sentence(self) -> str:
         """Returns all sentences, without the last full stop."""
@@ -360,6 +412,7 @@ def _refused(bad: Sequence[Use], amiss: Judged | None, first: str) -> str:
     `first` is what `amiss` is, if it is foremost, lost, and said before everything else; else it is empty.
     """
     uses = [f"Not good for {_listed(bad, 'or', counts)}" for counts in (True, False)]
+    uses += [f"Not good for {bad[0].name} and {len(bad) - 1} other uses"] * (len(bad) > 3)
     if amiss is None:  # of training alone
         why = bad[0].why
         return _fitting([f"{uses[0]}. {why[:1].upper()}{why[1:]}", uses[0]])

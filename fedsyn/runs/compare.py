@@ -36,7 +36,7 @@ class ComparedRun:
         epsilon, delta: of its ledger.
         private: whether its table may be released.
         metrics: name -> value.
-        scores: shares of columns and of linked pairs that are kept beside the real rows, where those were compared.
+        scores: shares of columns, linked pairs and so on that are kept beside real rows, where those were compared.
         schema: what its columns are, as text.
     """
 
@@ -62,6 +62,8 @@ class ComparedRun:
         if comparison is not None:
             verdict = comparison.verdict()
             kinds = {"columns kept": verdict.columns, "linked pairs kept": verdict.links}
+            if (of := verdict.persons) is not None:
+                kinds |= {"facts of people kept": of.people, "linked steps kept": of.steps, "aggregates kept": of.facts}
             scores = {
                 what: sum(one.state == "kept" for one in some) / len(some) for what, some in kinds.items() if some
             }

@@ -52,14 +52,14 @@ from fedsyn.runs.directory import (
 )
 from fedsyn.runs.federated_evaluation import table_rows
 from fedsyn.runs.prepare import split_tables
-from fedsyn.runs.real_rows import RealRows
+from fedsyn.runs.real_rows import RealRows, rows_of_people
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.counting.sums import group_of_cells, sums_of_groups
 from fedsyn.table.counting.workload import strangers_workload
 from fedsyn.table.data.options import shown_layout
-from fedsyn.table.data.readers import raw_rows
 from fedsyn.table.data.sources import is_path
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.persons import COUNT
 
 Codes = npt.NDArray[np.integer]
 Found = TypeVar("Found", bound=Evaluation)
@@ -331,8 +331,9 @@ def compare(config: RunConfig, schema: Schema, data: EvaluationInput, real: Real
     """
     schema = schema.rows
     rng, table = np.random.default_rng(COMPARISON_SEED), synthetic_file(out)
-    synthetic = raw_rows(table, reading_of(table, schema), schema.order, most=MOST_ROWS, rng=rng)
-    rows, held_out = real.read(schema.order, MOST_ROWS, rng)
+    by = "" if schema.persons is None else schema.persons.id
+    synthetic = rows_of_people(table, reading_of(table, schema), schema.order, by, MOST_ROWS, rng)
+    rows, held_out = real.read(schema.order, MOST_ROWS, rng, by)
     comparison = compare_tables(rows, synthetic, holdout=held_out, schema=schema, rng=rng)
     save_evaluation(out, replace(comparison, scales=scales(config.evaluation.metrics, data, rng)))
 
@@ -469,20 +470,32 @@ def _first_rows(file: Path, schema: Schema) -> Codes:
     return np.concatenate(blocks)[:DRAWN_ROWS]
 
 
+def _marginal(schema: Schema, name: str, share: npt.NDArray[np.float64], of: str = "rows") -> Marginal:
+    values = [float(f"{x:.4g}") for x in share]
+    return Marginal(name, axis_labels(schema.columns[name]), values, None, of=of)
+
+
 def _alone(out: Path, schema: Schema, codes: Codes | None) -> tuple[list[Marginal], Links]:
     """Returns one-way marginals and associations of the synthetic table.
 
-    Without codes they are those of its file; there are none of a table that was not kept.
+    Without codes they are those of its file; there are none of a table that was not kept. Of records come the number of
+    rows of each, and then their rows, as the table has them.
     """
-    if codes is None and not synthetic_file(out).is_file():
+    file = synthetic_file(out)
+    if codes is None and not file.is_file():
         return [], {}
-    codes = _first_rows(synthetic_file(out), schema) if codes is None else codes[:DRAWN_ROWS]
+    codes = _first_rows(file, schema) if codes is None else codes[:DRAWN_ROWS]
+    marginals = list[Marginal]()
+    if schema.rows is not schema:
+        if not file.is_file():
+            return [], {}
+        numbers = shares(codes, schema.domain)[list(schema.domain).index(COUNT)]
+        marginals.append(_marginal(schema, COUNT, numbers, "people"))
+        codes, schema = _first_rows(file, schema.rows), schema.rows
     column_shares = shares(codes, schema.domain)
     names = list(schema.domain)
-    marginals = [
-        Marginal(name, axis_labels(schema.columns[name]), [float(f"{x:.4g}") for x in share], None)
-        for name, share in zip(names[:MOST_MARGINALS], column_shares, strict=False)
-    ]
+    drawn = zip(names[: MOST_MARGINALS - len(marginals)], column_shares, strict=False)
+    marginals += [_marginal(schema, name, share) for name, share in drawn]
     grouping = Grouping.of(schema, column_shares, names[:_LINKED_COLUMNS])
     tables = grouping.count(codes)
     links = {

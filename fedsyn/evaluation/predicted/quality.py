@@ -27,14 +27,14 @@ from fedsyn.evaluation.predicted.links import SeenLinks, seen_links
 from fedsyn.evaluation.predicted.moments import MOMENT_DOUBT, QUANTILE, SeenMoments, seen_moments
 from fedsyn.evaluation.predicted.unlisted import UnlistedShare, clauses, unlisted_shares
 from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, percent, sentence, short
-from fedsyn.evaluation.verdict import LOST, Judged, Verdict, folded, foremost, judged
+from fedsyn.evaluation.verdict import LOST, Judged, OfPersons, Verdict, folded, foremost, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.notebook import Bar, View
 from fedsyn.output import first_of
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.workload import Workload, subsets
 from fedsyn.table.schema import CategoricalColumn, Schema
-from fedsyn.table.schema.persons import next_name
+from fedsyn.table.schema.persons import COUNT, is_along, next_name, person_attributes, row_columns
 
 Floats = npt.NDArray[np.float64]
 
@@ -102,6 +102,8 @@ class PredictedQuality(Evaluation):
         why: why nothing is said; everything else is empty then.
         label: the column to predict, whose links matter most; None: the schema names none.
         of: what the shares are of: 'rows', or 'people' where a table of records has one of each.
+        people, steps: the links of persons, and of a row and the next one, in such a table; `seen` has those inside
+            rows then.
     """
 
     FILE = PREDICTED_FILE
@@ -121,6 +123,8 @@ class PredictedQuality(Evaluation):
     why: str = ""
     label: str | None = None
     of: str = "rows"
+    people: SeenLinks = field(default_factory=SeenLinks)
+    steps: SeenLinks = field(default_factory=SeenLinks)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns JSON values."""
@@ -130,7 +134,7 @@ class PredictedQuality(Evaluation):
         elif self.unlisted:
             document["verdict"] = "; ".join(clauses(self.unlisted, self.of))
         if self.of == "rows":
-            del document["of"]
+            del document["of"], document["people"], document["steps"]
         if not self.unlisted:  # a schema without such columns has nothing to say of them
             del document["unlisted"]
         return {key: value for key, value in document.items() if value not in ("", None)}
@@ -190,18 +194,39 @@ class PredictedQuality(Evaluation):
         """Returns what the table is fit for, by released values."""
         links = self.seen.links
         names, columns = [link.columns for link in links], self.judged_columns()
+        persons = None
+        if self.of == "people":
+            persons, every = self._persons(columns), [one.name for one in columns]
+            columns = [one for one in columns if not is_along(one.name, every)]
         kept = {one.name for one in columns if one.state == "kept"}
         sure = [link for link in links if link.judged().state == "kept" and kept.issuperset(link.columns)]
         return Verdict(
             columns=columns,
             links=[link.judged() for link in links],
             foremost=[links[at].judged() for at in foremost(names, [link.seen for link in links], self.label)],
+            persons=persons,
             doubt=True,
             hidden=self.seen.hidden,
             unseen=self.seen.hiding(),
             sure=[" × ".join(link.columns) for link in sorted(sure, key=lambda link: -link.seen)],
             why="it needs real rows",
             next=self.remedy(),
+        )
+
+    def _persons(self, columns: Sequence[Judged]) -> OfPersons:
+        """Returns what became of whole persons.
+
+        A record has one row of each person and the next one, so nothing is said of aggregates.
+        """
+        names, numbers = [one.name for one in columns], [one for one in columns if one.name == COUNT]
+        own = [one for one in columns if not is_along(one.name, names) and next_name(one.name) not in names]
+        people = [*numbers, *(replace(one, name=f"{one.name} of people") for one in own)]
+        return OfPersons(
+            people=[*people, *(link.judged() for link in self.people.links)],
+            steps=[link.judged() for link in self.steps.links],
+            foremost=numbers,
+            hidden=(self.people.hidden, self.steps.hidden),
+            unseen=(self.people.hiding(), self.steps.hiding()),
         )
 
     def remedy(self) -> str:
@@ -214,7 +239,7 @@ class PredictedQuality(Evaluation):
         gains = {name: error for name, error in self.scenarios.items() if name.startswith("twice")}
         best = f"run with {min(gains, key=lambda name: gains[name])}" if gains else "raise epsilon or bring more rows"
         best = best.replace("rows", self.of)
-        orderless = [n for n in self.seen.orderless if self.of == "rows" or not n.startswith(next_name(""))]
+        orderless = self.seen.orderless
         if orderless:
             have = "has" if len(orderless) == 1 else "have"
             return f"if {first_of(orderless, 3)} {have} an order, list the values in it (ordered: true). Else {best}"
@@ -253,7 +278,7 @@ class PredictedQuality(Evaluation):
             return ()
         made_from = "the rows that it was made from"
         if self.of == "people":
-            made_from = "one record of each person, which it was made from ('next ...' is the row after)"
+            made_from = "one record of each person, which it was made from (one row, and 'next ...', the row after)"
         text = (
             f"A distance is between the released model and {made_from}: 0 is equal, 2 is the "
             "furthest. The workload error is the mean over the combinations of columns that the run was asked for. All "
@@ -334,6 +359,7 @@ def predict_quality(
         return PredictedQuality(None, *known, left_out=len(workload.cliques), unlisted=unlisted, why=why)
     # The workload's mean, and the other grounds of the verdict.
     moments = {} if schema is None else seen_moments(predictor.effects, schema)
+    of_rows, of_people, steps = _apart(schema, pairs)
     others = {name: float(share @ one.errors[index]) for name, one in zip(SCENARIOS, might, strict=True)}
     return PredictedQuality(
         _whole(index, share, predicted, (least, most), predictor),
@@ -342,21 +368,39 @@ def predict_quality(
         errors_of(cliques[:_MOST]),
         others,
         len(workload.cliques) - len(cliques),
-        seen_links(predictor.effects, sketch_errors, pairs, schema, moments),
+        seen_links(predictor.effects, sketch_errors, of_rows, schema, moments),
         moments,
         *(({}, ()) if schema is None else _other(schema, predictor.effects.masses)),
         unlisted,
         label=None if schema is None else schema.label,
         of="rows" if schema is None or schema.of_persons is None else "people",
+        people=seen_links(predictor.effects, sketch_errors, of_people, schema, moments),
+        steps=seen_links(predictor.effects, sketch_errors, steps, schema, moments),
     )
+
+
+def _apart(schema: Schema | None, pairs: Sequence[Clique]) -> tuple[list[Clique], list[Clique], list[Clique]]:
+    """Returns pairs inside rows, of people, and of a row and the next.
+
+    Without records all are pairs inside rows. Of records those are left out that say the same again, of the next row,
+    and those of the number of rows before one.
+    """
+    if schema is None or schema.of_persons is None:
+        return [*pairs], [], []
+    own, row = {*person_attributes(schema.rows)}, {*row_columns(schema.rows)}
+    after = {*map(next_name, row)}
+    inside = [pair for pair in pairs if own | row >= {*pair}]
+    people = [pair for pair in pairs if COUNT in pair and own | {COUNT} >= {*pair}]
+    steps = [pair for pair in pairs if row & {*pair} and after & {*pair}]
+    return inside, people, steps
 
 
 def _unlisted(schema: Schema | None, model: AnyModel, evidence: Evidence | None) -> tuple[UnlistedShare, ...]:
     """Returns the unlisted shares, of records without the next row's."""
     if schema is None:
         return ()
-    next_row = "\0" if schema.of_persons is None else next_name("")
-    return tuple(one for one in unlisted_shares(schema, model, evidence) if not one.column.startswith(next_row))
+    names = () if schema.of_persons is None else tuple(schema.columns)
+    return tuple(one for one in unlisted_shares(schema, model, evidence) if not is_along(one.column, names))
 
 
 def _formed(workload: Workload, domain: Domain) -> tuple[list[Clique], list[float]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsyn.evaluation.real.reading import SHARED, Cells, Notation, Reading
+from fedsyn.evaluation.real.reading import SHARED, Cells, Integers, Notation, Reading
 from fedsyn.evaluation.record import percent, short
 from fedsyn.evaluation.scores import Codes, Floats, Moments, closeness
 from fedsyn.evaluation.verdict import LOST, Judged, judged
@@ -59,6 +59,7 @@ class ColumnScore:
         ordered: whether its values are numbers or dates; plain: whether they are numbers.
         by_schema: whether the schema of the table loses as much of the real rows, without any noise.
         codes: how many codes the schema of the table has for it; 0: not known.
+        of: what shares are of: 'rows', or 'people' of a fact of each person.
         labels: of values, and of cells of numbers of equal width by the least number, in order.
         real, synthetic: shares of the rows that have each.
     """
@@ -85,6 +86,7 @@ class ColumnScore:
     synthetic: tuple[float, ...]
     by_schema: bool = False
     codes: int = 0
+    of: str = "rows"
 
     def judged(self) -> Judged:
         """Returns what became of the column, by the worst of its losses."""
@@ -92,17 +94,19 @@ class ColumnScore:
 
     def losses(self) -> list[tuple[str, float, str]]:
         """Returns the column's losses: kind, amount, words each."""
-        what = "numbers beyond all real ones, or words" if self.ordered else "words that no real row has"
-        losses = [("other", self.new, f"{percent(self.new)} of its rows hold {what}")]
-        losses.append(("rows", self.moved, f"{percent(self.moved)} of its rows fall into another group of values"))
+        nobody = "no real row" if self.of == "rows" else "no real person"
+        what = "numbers beyond all real ones, or words" if self.ordered else f"words that {nobody} has"
+        losses = [("other", self.new, f"{percent(self.new)} of its {self.of} hold {what}")]
+        losses.append(("rows", self.moved, f"{percent(self.moved)} of its {self.of} fall into another group of values"))
         losses += [] if self.moments is None else _of_moments(*self.moments, self.spread, self.plain)
         if self.tail is not None:
             was, now = map(percent, self.tail[1:])
             least = 1.0 if self.tail.real >= _NEEDED_TAIL else _CHANGED * LOST["tail"]
             lost = min(self.tail_lost, least)
-            losses.append(("tail", lost, f"{was} of the real rows lie far out, and {now} of its rows do"))
+            losses.append(("tail", lost, f"{was} of the real {self.of} lie far out, and {now} of its {self.of} do"))
         # Numbers that no real row has are no loss of a mean: they are said, and the column has moved at most.
-        unlike = f"{percent(self.unlike)} of its numbers stand in no real row{self._digits()}"
+        where = "stand in no real row" if self.of == "rows" else "no real person has"
+        unlike = f"{percent(self.unlike)} of its numbers {where}{self._digits()}"
         losses.append(("other", min(self.unlike, _CHANGED * LOST["other"]), unlike))
         for share in filter(None, (self.common, self.rare, self.missing)):
             words = "it was missing in" if share is self.missing else f"{share.label!r} had"
@@ -110,7 +114,7 @@ class ColumnScore:
             kind, amount = "share", share.moved
             if share is self.rare:
                 kind, amount = "tail", min(self.rare_lost, _CHANGED * LOST["tail"])
-            became = f"{percent(share.real)} of the rows and {then} {percent(share.synthetic)}"
+            became = f"{percent(share.real)} of the {self.of} and {then} {percent(share.synthetic)}"
             losses.append((kind, amount, f"{words} {became}"))
         return losses
 
@@ -156,10 +160,14 @@ class ReadColumn:
     codes: list[Codes]
 
     @classmethod
-    def of(cls, series: Sequence[pd.Series]) -> ReadColumn:
-        """Reads the column; the first table is the real one."""
+    def of(cls, series: Sequence[pd.Series], whose: Integers | None = None) -> ReadColumn:
+        """Reads the column; the first table is the real one.
+
+        `whose` says which person each real row is of, where that is not one each.
+        """
         notation = Notation.of(series[0])
         tables = [notation.cells(one) for one in series]
+        tables[0] = replace(tables[0], whose=whose)
         reading = Reading.of(notation, tables[0])
         dtype = np.min_scalar_type(reading.size)
         return cls(notation, tables, reading, [reading.codes(cells).astype(dtype) for cells in tables])
@@ -190,10 +198,10 @@ def through_schema(schema: Schema, real: pd.DataFrame, rng: np.random.Generator)
     return {name: Through(real[name], made[name], schema.domain[name]) for name in schema.columns}
 
 
-def column_score(name: str, column: ReadColumn, through: Through | None) -> ColumnScore:
+def column_score(name: str, column: ReadColumn, through: Through | None, of: str = "rows") -> ColumnScore:
     """Returns the score of a column.
 
-    It says whether the schema alone loses as much.
+    It says whether the schema alone loses as much. `of` is what is counted.
     """
     (real, made), reading = column.tables[:2], column.reading
     p, q = (np.bincount(codes, minlength=reading.size) / max(1, len(codes)) for codes in column.codes[:2])
@@ -224,6 +232,7 @@ def column_score(name: str, column: ReadColumn, through: Through | None) -> Colu
         real=tuple(map(short, x[shown])),
         synthetic=tuple(map(short, y[shown])),
         codes=through.codes if through else 0,
+        of=of,
     )
     if through is None or score.judged().state != "lost":
         return score
@@ -264,10 +273,10 @@ def _unlike(real: Cells, synthetic: Cells) -> float:
     A new row of the same kind has one with a chance of about the share of rows whose number nobody shares (Good 1953,
     after Turing).
     """
-    known, held = real.held
+    known, alone = real.held[0], real.unshared[np.isfinite(real.numbers)]
     if not len(known) or not len(synthetic.known):
         return 0.0
-    return max(0.0, float((~np.isin(synthetic.known, known)).mean()) - float((held == 1).sum()) / len(real.known))
+    return max(0.0, float((~np.isin(synthetic.known, known)).mean()) - float(alone.mean()))
 
 
 def _moments(real: Cells, synthetic: Cells) -> tuple[Moments, Moments] | None:

@@ -14,7 +14,6 @@ at most 60 columns (the label and others at random), counted on at most 20 milli
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,15 +24,17 @@ from fedsyn.errors import DataError
 from fedsyn.evaluation.inputs import sample_rows
 from fedsyn.evaluation.real.attack import Attack, membership
 from fedsyn.evaluation.real.columns import ColumnScore, ReadColumn, Through, column_score, through_schema
+from fedsyn.evaluation.real.pairs import PairScore, scored_pairs
+from fedsyn.evaluation.real.persons import PersonsScore, numbered, persons_score, whole_people
 from fedsyn.evaluation.real.prediction import Prediction, prediction
 from fedsyn.evaluation.real.propensity import Propensity, propensity
-from fedsyn.evaluation.real.reading import Reading, Readings
+from fedsyn.evaluation.real.reading import Integers, Reading, Readings
 from fedsyn.evaluation.real.regressions import RegressionScore
 from fedsyn.evaluation.real.regressions import regressions as compared_regressions
 from fedsyn.evaluation.real.repeats import Repeats, repeats
-from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence, short
-from fedsyn.evaluation.scores import Codes, Floats, closeness, correlations, link
-from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Correlation, Judged, Verdict, foremost, judged_link
+from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence
+from fedsyn.evaluation.scores import Codes, Floats
+from fedsyn.evaluation.verdict import LOST, Verdict, foremost
 from fedsyn.lazy import pd
 from fedsyn.notebook import Bar, View
 from fedsyn.output import first_of
@@ -43,74 +44,10 @@ MOST_ROWS = 200_000
 MOST_PAIRED_COLUMNS = 60
 MOST_COUNTED = 20_000_000  # rows times pairs
 _FEWEST_COUNTED_ROWS = 5_000
-#: Linked pairs whose two-way tables are kept.
-MOST_DRAWN = 20
 _HELD_OUT = "needs real rows that the table was not made from (a run: data.test_fraction above 0)"
 _THROUGH = 5_000  # real rows that a schema alone is tried on
 #: What stands beside what a comparison shows.
 NOT_PRIVATE = "Read from the real rows, exactly: not for publication."
-
-
-@dataclass(frozen=True)
-class TwoWay:
-    """Two columns together, as a page draws them.
-
-    Attributes:
-        rows, columns: texts of the groups of both columns.
-        real, synthetic: share of all rows in each group of the first and of the second column.
-    """
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    real: tuple[tuple[float, ...], ...]
-    synthetic: tuple[tuple[float, ...], ...]
-
-    @classmethod
-    def of(cls, readings: Readings, names: tuple[str, str], real: Floats, synthetic: Floats) -> TwoWay:
-        """Returns the shares of two columns, without groups that nobody is in."""
-        texts = [np.array(readings.columns[name].group_labels, object) for name in names]
-        held = [(real + synthetic).sum(axis=axis) > 0 for axis in (1, 0)]
-        first = [readings.columns[name].first_codes for name in names]
-        order = [np.flatnonzero(some)[np.argsort(at[some])] for at, some in zip(first, held, strict=True)]
-        shares = [tuple(tuple(map(short, row)) for row in table[np.ix_(*order)]) for table in (real, synthetic)]
-        return cls(tuple(texts[0][order[0]]), tuple(texts[1][order[1]]), *shares)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairScore:
-    """Two columns together, their values in few groups.
-
-    Attributes:
-        first, second: the columns.
-        score: 1 - total variation distance of the real and the synthetic two-way marginal.
-        association, association_synthetic: Cramér's V (bias-corrected), real and synthetic.
-        kept: how much of what links them is in the table: `fedsyn.evaluation.scores.Link`.
-        error: its standard error; so much may be chance, and is not held against the table.
-        linked: whether something links the real columns, beyond chance and by V = 0.1 at least.
-        correlation: of two columns of numbers or dates; None where the real one is below 0.1.
-        table: of the linked pairs that lost most; None: of another one.
-    """
-
-    first: str
-    second: str
-    score: float
-    association: float
-    association_synthetic: float
-    kept: float
-    error: float
-    linked: bool
-    correlation: Correlation | None = None
-    table: TwoWay | None = None
-
-    @property
-    def name(self) -> str:
-        """Both columns."""
-        return f"{self.first} × {self.second}"
-
-    def judged(self) -> Judged:
-        """Returns what became of the link."""
-        kept = min(1.0, self.kept + self.error)
-        return judged_link(self.name, self.association, self.association_synthetic, kept, linear=self.correlation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +67,7 @@ class TableComparison(Evaluation):
         propensity: how well a model tells synthetic rows from real ones; None: see `missing`.
         regressions: those that were named, else that of the label; None: see `missing`.
         repeats: rows that repeat others.
+        persons: of a table that has several rows of one person; None: its rows stand for themselves, or see `missing`.
         scales: metric of the run -> name of a reference -> value; None: not finite.
     """
 
@@ -150,6 +88,7 @@ class TableComparison(Evaluation):
     propensity: Propensity | None = None
     regressions: tuple[RegressionScore, ...] | None = None
     repeats: Repeats
+    persons: PersonsScore | None = None
     scales: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
     @property
@@ -176,6 +115,7 @@ class TableComparison(Evaluation):
             foremost=[links[at].judged() for at in foremost(names, [one.association for one in links], self.label)],
             questions=[found for one in self.regressions or () if one.named and (found := one.judged())],
             rows=[self.repeats.judged()],
+            persons=None if self.persons is None else self.persons.judged(),
             unseen=unseen,
             training=training,
             why=why,
@@ -184,6 +124,8 @@ class TableComparison(Evaluation):
 
     def remedy(self) -> str:
         """Returns what would help most, as one clause."""
+        if self.persons and (names := self.persons.torn()):
+            return f"name {first_of(names, 3)} under persons.constant in the schema"
         lost = [column for column in self.columns if column.judged().state == "lost"]
         unread = [column for column in lost if max(column.gone, column.new) > LOST["other"]]
         if read := [column for column in unread if column.gone > LOST["other"] or column.ordered]:
@@ -196,9 +138,10 @@ class TableComparison(Evaluation):
         cells = [sizes[pair.first] * sizes[pair.second] for pair in links]
         if cells and float(np.median(cells)) > max(64, self.real_rows / 20):
             return f"use fewer bins. A lost pair has {np.median(cells):,.0f} cells for {self.real_rows:,} rows (median)"
-        amiss = (pair.judged() for pair in self.pairs if pair.linked), (column.judged() for column in self.columns)
-        kept = all(one.state == "kept" for some in amiss for one in some)
-        return "" if kept else "raise epsilon or bring more rows"
+        amiss = [pair.judged() for pair in self.pairs if pair.linked] + [column.judged() for column in self.columns]
+        amiss += self.persons.judged().every if self.persons else ()
+        kept = all(one.state == "kept" for one in amiss)
+        return "" if kept else f"raise epsilon or bring more {'rows' if self.persons is None else 'people'}"
 
     def sentence(self) -> str:
         """Returns the verdict, as one clause."""
@@ -209,7 +152,8 @@ class TableComparison(Evaluation):
 
     def _view(self) -> View:
         verdict = self.verdict()
-        both = [*verdict.columns, *verdict.links, *verdict.questions, *verdict.rows]
+        persons = verdict.persons.every if verdict.persons else ()
+        both = [*verdict.columns, *verdict.links, *verdict.questions, *verdict.rows, *persons]
         rows = [(one.name, one.state, one.why) for one in both]
         bars = [Bar(one.name, one.loss) for one in both]
         head, note = ("column, linked pair or regression", "verdict", "its largest loss"), NOT_PRIVATE
@@ -271,15 +215,23 @@ def compare_tables(
     sizes = (len(real), len(synthetic), 0 if holdout is None else len(holdout))
     if max(sizes) > MOST_ROWS:
         rules.append(f"At most {MOST_ROWS:,} rows of each table, drawn at random, were read.")
-    tables = [_sampled(table, MOST_ROWS, rng) for table in (real, synthetic, holdout) if table is not None]
+    persons = None if schema is None else schema.persons
+    by = "" if persons is None else persons.id
+    tables = [_sampled(table, MOST_ROWS, rng, by) for table in (real, synthetic, holdout) if table is not None]
     paired, most, pair_rules = _paired_columns(names, label, max(map(len, tables[:2])), rng)
     counted = [sample_rows(np.arange(len(table)), most, rng) for table in tables[:2]]
     through = {} if schema is None else through_schema(schema, _sampled(tables[0], _THROUGH, rng), rng)
-    columns, readings, codes, numbers = _read_columns(names, tables, paired, counted, through)
-    pairs = _pairs(readings, paired, [some[rows] for some, rows in zip(codes, counted, strict=False)], numbers)
+    whose = numbered(tables[0][by]) if by in tables[0].columns else None
+    columns, readings, codes, numbers = _read_columns(names, tables, paired, counted, through, whose)
+    some = [of[rows] for of, rows in zip(codes, counted, strict=False)]
+    apart = _people(by, tables[:2], counted)
+    pairs = scored_pairs(readings, paired, some, numbers, apart=apart)
     found = _of_the_whole(
         columns, pairs, readings, codes, [table[names] for table in tables[:2]], regressions, label, rng
     )
+    if persons is not None:
+        found["persons"] = persons_score(tables[0], tables[1], names, persons, rng)
+        rules += () if isinstance(found["persons"], str) else found["persons"].rules
     missing = {what: why for what, why in found.items() if isinstance(why, str)}
     whole: dict[str, Any] = {what: None if what in missing else one for what, one in found.items()}
     return TableComparison(
@@ -361,6 +313,7 @@ def _read_columns(
     paired: Sequence[str],
     counted: Sequence[Codes],
     through: Mapping[str, Through],
+    whose: Integers | None = None,
 ) -> tuple[list[ColumnScore], Readings, list[Codes], dict[str, list[Floats]]]:
     """Reads and scores column after column.
 
@@ -372,6 +325,7 @@ def _read_columns(
         paired: columns whose correlations are wanted.
         counted: real and synthetic rows that they are of.
         through: see `through_schema`.
+        whose: person of each real row; None: each row stands for itself.
 
     Returns:
         The scores; how values get codes; (rows, columns) codes of each table; the numbers of paired columns.
@@ -379,7 +333,7 @@ def _read_columns(
     columns, readings, numbers = list[ColumnScore](), dict[str, Reading](), dict[str, list[Floats]]()
     codes: list[list[Codes]] = [[] for _ in tables]
     for name in names:
-        column = ReadColumn.of([table[name] for table in tables])
+        column = ReadColumn.of([table[name] for table in tables], whose)
         readings[name] = column.reading
         for some, own in zip(codes, column.codes, strict=True):
             some.append(own)
@@ -389,8 +343,22 @@ def _read_columns(
     return columns, Readings(readings), [np.stack(some, axis=1) for some in codes], numbers
 
 
-def _sampled(table: pd.DataFrame, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Returns different rows in their order; all where there are no more."""
+def _people(by: str, tables: Sequence[pd.DataFrame], rows: Sequence[Codes]) -> tuple[int, int] | None:
+    """Returns the persons among some rows of both tables; None: each row is one."""
+    if not by or not all(by in table.columns for table in tables):
+        return None
+    real, synthetic = (len(np.unique(numbered(table[by])[some])) for table, some in zip(tables, rows, strict=True))
+    return real, synthetic
+
+
+def _sampled(table: pd.DataFrame, rows: int, rng: np.random.Generator, by: str = "") -> pd.DataFrame:
+    """Returns different rows in their order; all where there are no more.
+
+    `by` is a column of persons who stay whole.
+    """
+    if by in table.columns:
+        wanted = whole_people(table[by], rows, rng)
+        return table if wanted is None else table.loc[wanted]
     return table if len(table) <= rows else table.iloc[np.sort(rng.choice(len(table), rows, replace=False))]
 
 
@@ -411,54 +379,3 @@ def _paired_columns(
     if len(chosen) > 1 and rows > most:
         rules.append(f"Pairs were counted on at most {most:,} rows of each table, drawn at random.")
     return chosen if len(chosen) > 1 else [], most, rules
-
-
-def _pairs(
-    readings: Readings, names: Sequence[str], codes: Sequence[Codes], numbers: Mapping[str, Sequence[Floats]]
-) -> tuple[PairScore, ...]:
-    """Returns the pairs of some columns, the worst first.
-
-    Linked ones come before others.
-
-    Args:
-        readings: of all columns.
-        names: of the columns.
-        codes: of the real and of the synthetic rows that are counted.
-        numbers: of the same rows, of the columns that have an order.
-    """
-    if not names:
-        return ()
-    grouping = readings.grouping(names)
-    (real, synthetic), (rows, synthetic_rows) = map(grouping.count, codes), map(len, codes)
-    place = {name: at for at, name in enumerate(numbers)}
-    linear = [correlations([tables[which] for tables in numbers.values()]) for which in (0, 1)] if numbers else []
-    pairs, at_pair = [], dict[tuple[str, str], int]()
-    for at, (a, b) in enumerate(grouping.pairs):
-        at_pair[names[a], names[b]] = at
-        first, second = names[a], names[b]
-        comparison = link(real[at], rows, synthetic[at], synthetic_rows)
-        linked = comparison.real >= LEAST_LINK and comparison.chance * len(grouping.pairs) < CHANCE
-        pearson = None
-        if first in place and second in place:
-            both = [(float(r[place[first], place[second]]), float(e[place[first], place[second]])) for r, e in linear]
-            pearson = Correlation.of(both[0][0], both[1][0], math.hypot(both[0][1], both[1][1]))
-        pairs.append(
-            PairScore(
-                first=first,
-                second=second,
-                score=closeness(real[at], synthetic[at]),
-                association=comparison.real,
-                association_synthetic=comparison.synthetic,
-                kept=comparison.kept,
-                error=comparison.error,
-                linked=linked,
-                correlation=pearson,
-            )
-        )
-    pairs.sort(key=lambda pair: (not pair.linked, -pair.judged().loss, -pair.association))
-    for rank, pair in enumerate(pairs[:MOST_DRAWN]):
-        if pair.linked:
-            ends = pair.first, pair.second
-            table = TwoWay.of(readings, ends, real[at_pair[ends]], synthetic[at_pair[ends]])
-            pairs[rank] = replace(pair, table=table)
-    return tuple(pairs)

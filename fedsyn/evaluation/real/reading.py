@@ -56,11 +56,13 @@ class Cells:
         numbers: (n,) NaN where a cell holds none.
         words: different texts that are no numbers.
         at: (n,) place among the words; -1 where a cell holds none.
+        whose: (n,) number of each row's person; None: each row stands for itself.
     """
 
     numbers: Floats
     words: Sequence[str]
     at: Integers
+    whose: Integers | None = None
 
     @cached_property
     def known(self) -> Floats:
@@ -71,6 +73,26 @@ class Cells:
     def held(self) -> tuple[Floats, Integers]:
         """Different numbers, ascending, and the rows of each."""
         return np.unique(self.known, return_counts=True)
+
+    @cached_property
+    def values(self) -> Integers:
+        """A number for each different value, (n,); 0 is missing."""
+        places = len(self.words) + 1 + np.searchsorted(self.held[0], self.numbers)
+        return np.where(np.isfinite(self.numbers), places, self.at + 1)
+
+    @cached_property
+    def unshared(self) -> Flags:
+        """(n,) which rows hold a value of no other row.
+
+        Of persons it is a value of no other person.
+        """
+        if self.whose is None:
+            return np.asarray((np.bincount(self.values) == 1)[self.values] & (self.values > 0))
+        size = int(self.values.max(initial=0)) + 1
+        least, most = np.full(size, len(self.at)), np.full(size, -1)
+        np.minimum.at(least, self.values, self.whose)
+        np.maximum.at(most, self.values, self.whose)
+        return np.asarray((least == most)[self.values] & (self.values > 0))
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -175,8 +197,8 @@ class Reading:
         words: word -> place among those with a code of their own.
         rare: the other real words.
         counts: (size,) real rows of each code.
-        unshared: share of the real rows whose word no other row has. A new row of the same kind holds a word of no row
-            with a chance of about that (Good 1953, after Turing).
+        unshared: share of the real rows whose word no other row, or person, has. A new row of the same kind holds a
+            word of no row with a chance of about that (Good 1953, after Turing).
     """
 
     notation: Notation
@@ -200,7 +222,7 @@ class Reading:
         at = np.where(rows > 0, sums / np.maximum(rows, 1.0), np.fmax(lows, least))
         frequent = sorted(cells.counts, key=lambda word: (-cells.counts[word], word))
         words = {word: at for at, word in enumerate(frequent[:_WORDS])}
-        unshared = sum(rows == 1 for rows in cells.counts.values()) / max(1, len(cells.at))
+        unshared = float((cells.unshared & (cells.at >= 0)).sum()) / max(1, len(cells.at))
         none = cls(
             notation, least, lows, alone, at, words, frozenset(frequent[_WORDS:]), np.zeros(0, np.int64), unshared
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
@@ -43,6 +43,7 @@ class Marginal:
         mark: what became of the column.
         words: for the mark.
         anchor: of the place where the page says more.
+        of: what shares are of, such as "people".
     """
 
     name: str
@@ -52,6 +53,7 @@ class Marginal:
     mark: Mark = ""
     words: str = ""
     anchor: str = ""
+    of: str = "rows"
 
     @cached_property
     def folded(self) -> Marginal:
@@ -69,7 +71,7 @@ class Marginal:
 
         labels = [*(self.labels[i] for i in bars), f"{len(self.labels) - len(bars)} others"]
         real = None if self.real is None else fold(self.real)
-        return Marginal(self.name, labels, fold(self.synthetic), real, self.mark, self.words, self.anchor)
+        return replace(self, labels=labels, synthetic=fold(self.synthetic), real=real)
 
     @property
     def width(self) -> int:
@@ -113,7 +115,7 @@ class Marginal:
             return f"{text}."
         gap = np.array(self.synthetic) - np.array(self.real)
         worst = int(np.argmax(np.abs(gap)))
-        return f"{text}; the largest difference to the real rows is at {self.labels[worst]}, {gap[worst]:+.1%}."
+        return f"{text}; the largest difference to the real {self.of} is at {self.labels[worst]}, {gap[worst]:+.1%}."
 
     @property
     def numbers(self) -> Table:
@@ -123,7 +125,7 @@ class Marginal:
         rows = [
             (label, *(f"{share:.2%}" for share in each)) for label, *each in zip(self.labels, *columns, strict=True)
         ]
-        return Table(head, rows, f"Values of {self.name}, share of the rows", folded="The values as numbers")
+        return Table(head, rows, f"Values of {self.name}, share of the {self.of}", folded="The values as numbers")
 
 
 @dataclass(frozen=True)

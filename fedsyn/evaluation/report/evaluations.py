@@ -15,8 +15,11 @@ from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.predicted import PredictedError, PredictedQuality
 from fedsyn.evaluation.predicted.unlisted import clauses
 from fedsyn.evaluation.real.attack import Attack
+from fedsyn.evaluation.real.columns import ColumnScore
 from fedsyn.evaluation.real.columns import number as written
-from fedsyn.evaluation.real.comparison import MOST_DRAWN, PairScore, TableComparison, TwoWay
+from fedsyn.evaluation.real.comparison import TableComparison
+from fedsyn.evaluation.real.pairs import MOST_DRAWN, PairScore, TwoWay
+from fedsyn.evaluation.real.persons import PersonsScore
 from fedsyn.evaluation.real.prediction import Prediction
 from fedsyn.evaluation.real.propensity import Propensity
 from fedsyn.evaluation.real.regressions import RegressionScore
@@ -36,7 +39,9 @@ from fedsyn.evaluation.report.charts import (
 )
 from fedsyn.evaluation.report.page import Details, Folded, Page, Part, Section
 from fedsyn.evaluation.report.tables import Table, number
-from fedsyn.evaluation.verdict import LOST, State, Verdict
+from fedsyn.evaluation.verdict import LOST, Judged, State, Verdict
+from fedsyn.output import counted
+from fedsyn.table.schema.persons import COUNT, is_along
 
 _SHOWN = 12
 _SPOKEN_OF = 0.1  # loss of a column, below which both numbers of its sentence would read alike
@@ -63,6 +68,7 @@ _TITLES = {
     "propensity": "Real or synthetic?",
     "regressions": "Regressions",
     "repeats": "Rows that repeat others",
+    "persons": "People",
 }
 _MARKS: dict[bool | None, Mark] = {True: "good", False: "bad", None: "mid"}
 #: State of a column -> its mark, and its word.
@@ -133,7 +139,9 @@ def answers(evaluation: Evaluation) -> list[Part]:
 
 def glance(comparison: TableComparison) -> Part:
     """Returns all columns and all links in two pictures, real beside synthetic."""
-    pictures: list[Columns | HeatMap] = [Columns(_marginals(comparison), len(comparison.columns))]
+    first = [] if comparison.persons is None else _marginals(comparison.persons.columns[:1], "person")
+    drawn = [*first, *_marginals(comparison.columns)]
+    pictures: list[Columns | HeatMap] = [Columns(drawn, len(first) + len(comparison.columns))]
     if comparison.pairs:
         real = {(pair.first, pair.second): pair.association for pair in comparison.pairs}
         synthetic = {(pair.first, pair.second): pair.association_synthetic for pair in comparison.pairs}
@@ -158,12 +166,18 @@ def glance_of_released(marginals: Sequence[Marginal], of: int, links: Links, qua
 
 def judged_marginals(marginals: Sequence[Marginal], quality: PredictedQuality | None) -> list[Marginal]:
     """Returns the table's marginals with what released values say of each."""
-    judged = {} if quality is None else {one.name: one for one in quality.verdict().columns}
+    judged = {} if quality is None else {one.name: one for one in judged_columns(quality)}
     found = []
     for place, each in enumerate(marginals, start=1):
         mark, words = _STATES[judged[each.name].state] if each.name in judged else ("", "")
         found.append(replace(each, mark=mark, words="in doubt" if mark == "mid" else words, anchor=f"column-{place}"))
     return found
+
+
+def judged_columns(quality: PredictedQuality) -> list[Judged]:
+    """Returns the columns as they are judged, with the number of rows."""
+    verdict = quality.verdict()
+    return [*verdict.columns, *(verdict.persons.foremost if verdict.persons else ())]
 
 
 def in_detail(marginals: Sequence[Marginal], what: Mapping[str, Sequence[str | Table]]) -> Details:
@@ -190,13 +204,13 @@ def not_looked_at(evaluation: Evaluation) -> list[str]:
     return [*evaluation.rules, *(f"{', '.join(names)}: {why}." for why, names in lacking.items())]
 
 
-def _marginals(comparison: TableComparison) -> list[Marginal]:
+def _marginals(columns: Sequence[ColumnScore], anchor: str = "column") -> list[Marginal]:
     marginals = []
-    for place, column in enumerate(comparison.columns[:MOST_MARGINALS], start=1):
+    for place, column in enumerate(columns[:MOST_MARGINALS], start=1):
         judged = column.judged()
         mark, words = _STATES[judged.state]
         facts = (column.name, column.labels, column.synthetic, column.real)
-        marginals.append(Marginal(*facts, mark, words, f"column-{place}"))
+        marginals.append(Marginal(*facts, mark, words, f"{anchor}-{place}", column.of))
     return marginals
 
 
@@ -233,15 +247,11 @@ def unlisted(evaluation: Evaluation) -> list[str]:
 
 
 def _compared(comparison: TableComparison, most_auc: float | None) -> Iterator[Section]:
-    losses = {column.name: [_losses(column.losses())] for column in comparison.columns}
-    yield Section("Columns", (_columns(comparison), in_detail(_marginals(comparison), losses)))
+    yield Section("Columns", (_columns(comparison.columns), _drawn(comparison.columns)))
     if comparison.pairs:
-        drawn = tuple(
-            Folded(pair.name, (_cross(pair.table), _pair(pair)), f"pair-{place}", *_STATES[pair.judged().state])
-            for place, pair in enumerate(comparison.pairs, start=1)
-            if pair.table is not None
-        )
-        yield Section("Pairs of columns", (*_pairs(comparison), Details(drawn)) if drawn else tuple(_pairs(comparison)))
+        yield Section("Pairs of columns", tuple(_pairs(comparison.pairs)))
+    if comparison.persons is not None:
+        yield from _persons(comparison.persons)
     if comparison.prediction is not None:
         yield Section(_TITLES["prediction"], _prediction(comparison.prediction))
     if comparison.regressions:
@@ -254,17 +264,53 @@ def _compared(comparison: TableComparison, most_auc: float | None) -> Iterator[S
         yield Section(_TITLES["attack"], _attack(comparison.attack, most_auc))
 
 
-def _columns(comparison: TableComparison) -> Table:
+def _persons(persons: PersonsScore) -> Iterator[Section]:
+    """Yields what is said of whole persons."""
+    judged, (most, most_made) = persons.judged(), persons.most
+    rows = [(one.name, one.state, one.why if one.loss >= _SPOKEN_OF else "") for one in _worst_first(judged.people)]
+    size = (
+        f"{counted(persons.real, 'real person', 'real people')}, up to {counted(most, 'row')} each; "
+        f"in the table {counted(persons.synthetic, 'person', 'people')}, up to {counted(most_made, 'row')} each."
+    )
+    table = Table(("fact of people", "verdict", "largest change"), rows, "Facts of people, the largest change first")
+    yield Section("People", (size, table, _drawn(persons.columns, "person")))
+    order = {True: "A row of a person and the one after it.", False: "Any two rows of a person: they have no order."}
+    along = f"A row of a person and the next one, by '{persons.order}'."
+    steps = list(_pairs(persons.steps, "step"))
+    gap = () if persons.gap is None else (_drawn([persons.gap], "gap"),)
+    if steps or gap:
+        said = along if isinstance(persons.order, str) else order[persons.order]
+        yield Section("From row to row", (said, *gap, *steps))
+    if persons.facts:
+        facts = sorted(persons.facts, key=lambda one: -one.judged().loss)
+        caption = "Aggregates of the rows of each person, the largest change first"
+        yield Section("Aggregates of people", (_columns(facts, "aggregate", caption), _drawn(facts, "aggregate")))
+
+
+def _worst_first(some: Sequence[Judged]) -> list[Judged]:
+    return sorted(some, key=lambda one: -one.loss)
+
+
+def _drawn(columns: Sequence[ColumnScore], anchor: str = "column") -> Details:
+    """Returns a chart of each column, and all of its changes."""
+    losses = {column.name: [_losses(column.losses())] for column in columns}
+    return in_detail(_marginals(columns, anchor), losses)
+
+
+_COLUMNS = "The columns, the largest change first; a score of 1 is equal"
+
+
+def _columns(columns: Sequence[ColumnScore], anchor: str = "column", caption: str = _COLUMNS) -> Table:
     rows, links = [], dict[str, str]()
-    for place, column in enumerate(comparison.columns, start=1):
+    for place, column in enumerate(columns, start=1):
         judged = column.judged()
         known = column.moments if column.plain and column.moments else ()
         moments = [written(value) for pair in known for value in pair] or [""] * 4
         why = judged.why if judged.loss >= _SPOKEN_OF else ""
         rows.append((column.name, _STATES[judged.state][1], why, f"{column.score:.3f}", *moments))
-        links |= {column.name: f"#column-{place}"} if place <= MOST_MARGINALS else {}
-    head = ("column", "verdict", "largest change", "score", "mean: real", "sd", "mean: synthetic", "sd")
-    return Table(head, rows, "The columns, the largest change first; a score of 1 is equal", links=links, narrow=4)
+        links |= {column.name: f"#{anchor}-{place}"} if place <= MOST_MARGINALS else {}
+    head = (anchor, "verdict", "largest change", "score", "mean: real", "sd", "mean: synthetic", "sd")
+    return Table(head, rows, caption, links=links, narrow=4)
 
 
 def _losses(losses: Sequence[tuple[str, float, str]]) -> Table:
@@ -287,25 +333,36 @@ def _pair(pair: PairScore) -> Table:
     return Table(("", "real rows", "synthetic table"), rows, caption)
 
 
-def _pairs(comparison: TableComparison) -> Iterator[Table]:
-    head = ("pair", "verdict", "real", "synthetic", "kept", "score")
+def _pairs(pairs: Sequence[PairScore], anchor: str = "pair") -> Iterator[Table | Details]:
+    """Yields the associations of pairs, and pictures of linked ones."""
+    if not pairs:
+        return
+    head = (anchor, "verdict", "real", "synthetic", "kept", "score")
     rows = []
-    for pair in comparison.pairs:
+    for pair in pairs:
         words = pair.judged().state if pair.linked else "not linked"
         share = percent(max(pair.kept, 0.0)) if pair.linked else ""
         both = (f"{pair.association:.2f}", f"{pair.association_synthetic:.2f}")
         rows.append((pair.name, words, *both, share, f"{pair.score:.3f}"))
     worst, rest = rows[:MOST_DRAWN], rows[MOST_DRAWN:]
-    links = {pair.name: f"#pair-{place}" for place, pair in enumerate(comparison.pairs, start=1) if pair.table}
-    caption = f"Associations of {len(worst)} of {len(rows):,} pairs. Linked ones stand first, the worst of them on top."
+    links = {pair.name: f"#{anchor}-{place}" for place, pair in enumerate(pairs, start=1) if pair.table}
+    of = f"{len(worst)} of {len(rows):,} {anchor}s"
+    caption = f"Associations of {of}. Linked ones stand first, the worst of them on top."
     yield Table(head, worst, caption, links=links, narrow=4)
     if rest:
         yield Table(
             head,
             rest,
-            "Associations of the other pairs",
-            folded=f"The other {len(rest):,} pairs" if len(rest) > 1 else "The other pair",
+            f"Associations of the other {anchor}s",
+            folded=f"The other {len(rest):,} {anchor}s" if len(rest) > 1 else f"The other {anchor}",
         )
+    drawn = tuple(
+        Folded(pair.name, (_cross(pair.table), _pair(pair)), f"{anchor}-{place}", *_STATES[pair.judged().state])
+        for place, pair in enumerate(pairs, start=1)
+        if pair.table is not None
+    )
+    if drawn:
+        yield Details(drawn)
 
 
 def _prediction(prediction: Prediction) -> tuple[Table, str]:
@@ -389,7 +446,17 @@ def _predicted(quality: PredictedQuality) -> Iterator[str | Part | Table]:
         return
     yield from (sentence(quality.error()), *unlisted(quality))
     yield from quality.explained()
-    for name, some in (("columns", quality.columns), ("pairs", quality.pairs), ("cliques", quality.cliques)):
+    if quality.steps.links:
+        rows = [
+            (" × ".join(link.columns), link.judged().state, f"{link.seen:.2f}", f"{link.made:.2f}")
+            for link in quality.steps.links
+        ]
+        caption = "A row and the next one of a person, the worst step first: association"
+        yield Table(("step", "verdict", "as released values show it", "in the table"), rows, caption, narrow=4)
+    names = [one.columns[0] for one in quality.columns]
+    columns = [one for one in quality.columns if one.columns == (COUNT,) or not is_along(one.columns[0], names)]
+    columns = columns if quality.of == "people" else [*quality.columns]
+    for name, some in (("columns", columns), ("pairs", quality.pairs), ("cliques", quality.cliques)):
         shown = sorted(some, key=lambda error: -error.value)[:_SHOWN]
         caption = f"The {len(shown)} worst {name} of {len(some):,}; all of them are in {quality.FILE}"
         yield _errors(name, shown, caption, name.capitalize())

@@ -24,6 +24,7 @@ from fedsyn.evaluation.report.evaluations import (
     glance_of_released,
     in_detail,
     in_short,
+    judged_columns,
     judged_marginals,
     not_looked_at,
     sections,
@@ -33,6 +34,7 @@ from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.output import counted, filled, first_of
 from fedsyn.privacy.against import in_words
 from fedsyn.privacy.unit import promised, protects, unit_from_dict
+from fedsyn.table.schema.persons import is_along
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +101,7 @@ def run_page(facts: RunFacts) -> Page:
     """
     compared, predicted = facts.comparison, facts.predicted
     marginals = judged_marginals(facts.marginals, predicted)
-    pictures = [] if not marginals else [glance_of_released(marginals, len(facts.domain), facts.links, predicted)]
+    pictures = [] if not marginals else [glance_of_released(marginals, _of_columns(facts), facts.links, predicted)]
     page = Page(
         title_of(facts),
         Part("lead", origin(facts)),
@@ -111,7 +113,7 @@ def run_page(facts: RunFacts) -> Page:
     for evaluation in facts.evaluations:
         page.sections += sections(evaluation, _most_auc(facts.ledger))
     if compared is None and marginals:
-        judged = [] if predicted is None else predicted.verdict().columns
+        judged = [] if predicted is None else judged_columns(predicted)
         page.section("Columns", in_detail(marginals, {one.name: [sentence(one.why)] for one in judged if one.why}))
     if not facts.public and (metrics := _metrics(facts)).rows:
         page.section("Metrics", metrics)
@@ -184,6 +186,16 @@ def may_be_released(facts: RunFacts) -> list[tuple[Mark, str, str]]:
 
 
 _THE_OTHER = "fedsyn report RUN --no-real writes one that may."
+
+
+def _of_columns(facts: RunFacts) -> int:
+    """Returns how many columns there are to draw.
+
+    Of persons they are those of their rows, and the number of rows.
+    """
+    if facts.most_rows is None:
+        return len(facts.domain)
+    return sum(not is_along(name, facts.domain) for name in facts.domain) + 1
 
 
 def _no_answers(facts: RunFacts) -> list[Part]:

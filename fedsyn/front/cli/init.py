@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedsyn.errors import ConfigError
 from fedsyn.front.cli.console import ForceOption, may_write, out_console, wrapped, writing
 from fedsyn.front.cli.schemas import (
     BinsOption,
@@ -38,7 +39,12 @@ _DELTA = "1.0e-6"
 
 
 def init(
-    files: Annotated[list[str], typer.Argument(help="Your table, or one file per holder.", metavar="FILE")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="Your table, one file per holder, or a file of people and one of their rows.", metavar="FILE"
+        ),
+    ],
     label: LabelOption = None,
     keep: KeepOption = None,
     bins: BinsOption = None,
@@ -73,9 +79,15 @@ def init(
     show_draft(out_console, draft, cells.said, len(cells.frame), files[0] if len(files) == 1 else "")
     if sys.stdin.isatty():  # else what is proposed stands, for a review to answer
         ask_about_persons(described, cells.frame)
-    of_persons = Schema.load(described).persons is not None
+    persons = Schema.load(described).persons
+    source, of_people = list(files), None
+    if draft.two is not None:
+        if persons is None:
+            raise ConfigError(f"{' and '.join(files)} are one table only where '{draft.two.key}' says whose a row is")
+        of_people, *source = files if draft.two.own_first else files[::-1]
     with writing(config):
-        config.write_text(config_text(files, cells.options.said(), of_persons), encoding="utf-8")
+        text = config_text(source, cells.options.said(), persons is not None, of_people)
+        config.write_text(text, encoding="utf-8")
     data = data_as_typed(files, options | found(cells))
     sentence = wrapped(
         "run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
@@ -84,14 +96,18 @@ def init(
     say(f"{sentence}\n  fedsyn schema review schema.yaml {data}\n  fedsyn run run.yaml")
 
 
-def config_text(files: Sequence[str], options: dict[str, Any], of_persons: bool = False) -> str:
+def config_text(
+    files: Sequence[str], options: dict[str, Any], of_persons: bool = False, of_people: str | None = None
+) -> str:
     """Returns a configuration's text with the keys that are needed.
 
-    A comment says where all other keys are listed. With `of_persons` it protects persons.
+    A comment says where all other keys are listed. With `of_persons` it protects persons. `of_people` is the file of
+    the persons whose rows the other has.
     """
     from fedsyn import yamlio
 
     data: dict[str, Any] = {"source": files[0] if len(files) == 1 else list(files), "schema": "schema.yaml"}
+    data |= {} if of_people is None else {"persons": of_people}
     parts = [
         _HEAD + yamlio.dumps({"data": data | ({"options": options} if options else {})}),
         _BUDGET_OF_PERSONS if of_persons else _BUDGET,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedsyn.table.data.sources import Cells
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import Finding, How
+    from fedsyn.table.schema.drafted_persons import Apart
     from fedsyn.table.schema.drafting import Draft
     from fedsyn.table.schema.holdings import Holding
 
@@ -166,39 +167,50 @@ def drafted(
     from fedsyn.table.schema.holdings import holdings_of, unlike
 
     with working(f"reading {', '.join(files[:3])}") as following:
-        cells, parts = _together(files, options, common)
-        how: dict[str, Any] = {"decimal": options.get("decimal"), "text": cells.text, "notes": cells.said}
+        cells, parts, two = _together(files, options, common)
+        how: dict[str, Any] = {"decimal": options.get("decimal"), "text": cells.text, "notes": cells.said, "two": two}
         how["holdings"] = [len(part) for part in parts.values()]
         following(f"drafting a schema of {len(cells.frame):,} rows")
         draft = draft_of(Schema, cells.frame, bins, label, keep, where=files[0], **how)
         return cells, draft.hinted(unlike(holdings_of(draft.schema, parts)))
 
 
-def _together(files: Sequence[str], options: dict[str, Any], common: bool) -> tuple[Cells, dict[str, pd.DataFrame]]:
+def _together(
+    files: Sequence[str], options: dict[str, Any], common: bool
+) -> tuple[Cells, dict[str, pd.DataFrame], Apart | None]:
     """Returns the cells of all files.
 
     They are under one another, and those of each file apart. With `common` they have the columns that every file has.
+    Two files of persons and of their rows are joined, and come apart as well.
 
     Raises:
         DataError: files have different columns.
     """
     import pandas as pd
 
-    from fedsyn.table.data.alike import other_orders, require_renamed, require_same_columns, shared_columns
+    from fedsyn.table.data.alike import other_orders, require_renamed, shared_columns
     from fedsyn.table.data.sources import Cells, source_cells
+    from fedsyn.table.schema.drafted_persons import apart, named_as
 
     parts = [source_cells(file, options) for file in files]
     columns = {file: list(map(str, part.frame.columns)) for file, part in zip(files, parts, strict=True)}
     require_renamed(columns, options.get("rename", {}))
     if len(parts) == 1:
-        return parts[0], {}
-    names = shared_columns(columns)
-    if not common or not names:
-        require_same_columns(columns)
+        return parts[0], {}, None
     for file, part in zip(files, parts, strict=True):
         if part.text != parts[0].text:
             raise DataError(f"{file} and {files[0]} are files of different kinds: convert one of them")
+    names = shared_columns(columns)
+    two = None if common else apart({file: part.frame for file, part in zip(files, parts, strict=True)})
+    if two is None and (not common or not names):
+        _require_holders(columns)
     notes = [f"{file}: {note}" for file, part in zip(files, parts, strict=True) for note in part.said]
+    if two is not None:
+        if (both := [name for name in names if name != two.key]) and (first := two.tables[0]):
+            notes.append(f"{', '.join(both)}: in both files; what {first} says of a person is taken")
+        same = all(part.options == parts[0].options for part in parts)
+        known = parts[0].options if same else type(parts[0].options).of(options)
+        return Cells(two.rows, known, (*notes, two.said), parts[0].text), {}, named_as(two)
     for file, own in columns.items():
         if more := [name for name in own if name not in names]:
             notes.append(f"{file}: left out, as not every file has it: {', '.join(more)}")
@@ -207,7 +219,21 @@ def _together(files: Sequence[str], options: dict[str, Any], common: bool) -> tu
     same = all(part.options == parts[0].options for part in parts)
     frames = {file: part.frame[names] for file, part in zip(files, parts, strict=True)}
     known = parts[0].options if same else type(parts[0].options).of(options)
-    return Cells(pd.concat(frames.values(), ignore_index=True), known, tuple(notes), parts[0].text), frames
+    return Cells(pd.concat(frames.values(), ignore_index=True), known, tuple(notes), parts[0].text), frames, None
+
+
+def _require_holders(columns: Mapping[str, Sequence[str]]) -> None:
+    """Refuses files of different columns.
+
+    Two of them might be persons and their rows.
+    """
+    from fedsyn.table.data.alike import require_same_columns
+    from fedsyn.table.schema.drafted_persons import NOT_APART
+
+    try:
+        require_same_columns(columns)
+    except DataError as error:
+        raise DataError(f"{error}. Or, {NOT_APART}" if len(columns) == 2 else str(error)) from None
 
 
 @app.command("check")
@@ -237,7 +263,10 @@ def check_command(
     schema = Schema.load(file)
     options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
     seen = _read(schema, data, few, options)
+    some_have_none = schema.persons is not None and schema.persons.least_rows == 0
     heard = people(schema) if seen is None else sentences(seen.holdings)
+    if seen is not None and some_have_none and len(seen.holdings) == 1:  # persons without rows count, too
+        heard = people(schema, seen.rows)
     broken = _broken(schema, seen.rows) if seen is not None and schema.constraints else []
     known = [] if schema.persons is None else [f"persons: {persons_in_words(schema.persons)}"]
     for sentence in [*known, *heard, *_of_persons(schema, seen), *broken]:
@@ -382,6 +411,7 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
     import pandas as pd
 
     from fedsyn.table.data.alike import require_renamed, require_schema_columns
+    from fedsyn.table.data.joined import there_are
     from fedsyn.table.data.sources import source_cells
     from fedsyn.table.schema.approval import findings
     from fedsyn.table.schema.holdings import holdings_of
@@ -390,6 +420,7 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
         return None
     with working(f"reading {', '.join(data[:3])}"):
         frames = {file: source_cells(file, options, list(schema.columns), list(schema.aside)).frame for file in data}
+        frames = _joined(schema, frames)
         columns = {file: list(map(str, frame.columns)) for file, frame in frames.items()}
         require_renamed(columns, options.get("rename", {}))
         require_schema_columns(columns, schema)
@@ -398,8 +429,24 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
             for file, frame in frames.items()
         }
         rows = pd.concat(known.values(), ignore_index=True)
-        holdings = holdings_of(schema, known if len(known) > 1 else {"": rows})
-        return Seen(rows, findings(schema, rows, few), holdings)
+        there = {file: there_are(schema, frame) for file, frame in known.items()}
+        holdings = holdings_of(schema, there if len(known) > 1 else {"": there_are(schema, rows)})
+        found = findings(schema, there_are(schema, rows), few)
+        return Seen(rows, found, holdings)
+
+
+def _joined(schema: Schema, frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Returns two files of persons and of their rows as one table."""
+    from fedsyn.table.data.joined import are_apart, joined
+
+    if schema.persons is None or schema.persons.tables is None or len(frames) != 2:
+        return frames
+    (first, one), (second, other) = frames.items()
+    if are_apart(other, one, schema):
+        (first, one), (second, other) = (second, other), (first, one)
+    if not are_apart(one, other, schema):
+        return frames
+    return {f"{first} and {second}": joined(one, other, schema, (first, second))}
 
 
 def _of_persons(schema: Schema, seen: Seen | None) -> list[str]:

@@ -166,7 +166,7 @@ def evaluate(
 
     from fedsyn.evaluation.real.comparison import MOST_ROWS, compare_tables
     from fedsyn.runs.directory import reading_of, synthetic_file
-    from fedsyn.table.data.readers import raw_rows
+    from fedsyn.runs.real_rows import rows_of_people
     from fedsyn.table.schema import Schema
 
     if out is not None:
@@ -174,12 +174,13 @@ def evaluate(
     table = synthetic_file(synthetic) if synthetic.is_dir() else synthetic
     beside = table.with_name("schema.yaml")
     schema = beside if schema is None and beside.is_file() else schema
-    known = None if schema is None else Schema.load(schema).adjusted(None, label)
+    known = None if schema is None else Schema.load(schema).rows.adjusted(None, label)
+    by = known.persons.id if known is not None and known.persons is not None else ""
     rng, reading = np.random.default_rng(0), None if known is None else reading_of(table, known)
     with working(f"reading {table}") as following:
-        rows = raw_rows(table, reading, None if known is None else known.order, most=MOST_ROWS, rng=rng)
+        rows = rows_of_people(table, reading, None if known is None else known.order, by, MOST_ROWS, rng)
         following(f"reading {real}")
-        real_rows = raw_rows(real, None, list(rows.columns), most=MOST_ROWS, rng=rng)
+        real_rows = rows_of_people(real, None, list(rows.columns), by, MOST_ROWS, rng)
         following("comparing")
         comparison = compare_tables(real_rows, rows, label=label, schema=known, regressions=regression or (), rng=rng)
     if out is not None:

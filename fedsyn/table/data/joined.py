@@ -112,6 +112,22 @@ def as_written(series: pd.Series, schema: Schema) -> npt.NDArray[np.object_]:
     return np.array([*texts, None], dtype=object)[index]
 
 
+def are_apart(persons: pd.DataFrame, rows: pd.DataFrame, schema: Schema) -> bool:
+    """Returns whether two tables are those of persons and of their rows."""
+    pairs = zip((persons, rows), _columns(schema), strict=True)
+    return all({*wanted} <= {*table.columns} for table, wanted in pairs) and not {*row_columns(schema)} & {
+        *persons.columns
+    }
+
+
+def there_are(schema: Schema, table: pd.DataFrame) -> pd.DataFrame:
+    """Returns the rows of a table that stand for no person without rows."""
+    if schema.persons is None or schema.persons.least_rows:
+        return table
+    some = table[[name for name in row_columns(schema) if name in table.columns]]
+    return table.loc[(some.notna() & (some != "")).any(axis=1)]
+
+
 def name_of(table: str) -> str:
     """Returns how a sentence names a table."""
     return table if "/" in table or "." in table else f"the table '{table}'"
@@ -127,10 +143,9 @@ def apart(table: pd.DataFrame, schema: Schema) -> dict[str, pd.DataFrame]:
     persons = _persons(schema)
     assert persons.tables is not None
     own, other = ([name for name in names if name in table.columns] for names in _columns(schema))
-    some = table[[name for name in row_columns(schema) if name in table.columns]]
-    there = (some.notna() & (some != "")).any(axis=1)  # cells as they are written, or values
     each = table[own].drop_duplicates(persons.id).reset_index(drop=True)
-    return dict(zip(persons.tables, (each, table.loc[there, other].reset_index(drop=True)), strict=True))
+    rows = there_are(schema.model_copy(update={"persons": persons.model_copy(update={"least_rows": 0})}), table)
+    return dict(zip(persons.tables, (each, rows[other].reset_index(drop=True)), strict=True))
 
 
 def _persons(schema: Schema) -> Persons:

@@ -1,4 +1,4 @@
-"""Proposes who a person is, where an identifier repeats.
+"""Proposes who a person is, where an identifier repeats or two tables share one.
 
 Everything in the proposal is read from the rows: which columns are the same in all rows of each person, and the most
 rows that one has. So it is marked on the identifier, as what a draft reads of any column is, and needs approval.
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import permutations
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
 from fedsyn.domain import Codes
-from fedsyn.errors import SchemaError
+from fedsyn.errors import DataError, SchemaError
 from fedsyn.lazy import pd
+from fedsyn.output import counted
 from fedsyn.table.schema import vocabulary
 from fedsyn.table.schema.approval import PERSONS
 from fedsyn.table.schema.column_base import AsideColumn, IdentifierColumn
@@ -25,6 +28,12 @@ from fedsyn.table.schema.persons import Persons, persons_in_words
 from fedsyn.table.schema.proposals import Proposal
 from fedsyn.table.schema.rules import Comparison
 from fedsyn.table.schema.values import MISSING_TEXT, is_missing
+
+#: What two tables need to be persons and their rows.
+NOT_APART = (
+    "tables of persons and of their rows need one column in common that says whose a row is: different in each row of "
+    "the table of persons, and repeated in that of their rows"
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,107 @@ class ProposedPersons:
             f"{each}. {persons_in_words(self.persons)}. This is `persons:` at the end, a guess from the rows: "
             "privacy.unit: person rests on it, and protects each of them with all rows"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """Persons in a table of their own, beside that of their rows.
+
+    Attributes:
+        key: the column that both tables have, which says whose a row is.
+        tables: names of both, persons first.
+        own: the table of persons.
+        rows: that of their rows, joined with what is said of each person.
+        without: persons without a row.
+        unknown: rows of somebody whom the table of persons does not have.
+        own_first: whether the table of persons was named first.
+    """
+
+    key: str
+    tables: tuple[str, str]
+    own: pd.DataFrame
+    rows: pd.DataFrame
+    without: int
+    unknown: int
+    own_first: bool
+
+    @property
+    def said(self) -> str:
+        """A sentence for the person who has the tables."""
+        persons, rows = self.tables
+        more = f"; {counted(self.without, 'person', 'people')} without a row" * bool(self.without)
+        more += f"; {counted(self.unknown, 'row')} of somebody whom {persons} does not have" * bool(self.unknown)
+        return f"{persons} has one row of each person, {rows} has their rows: '{self.key}' says whose{more}"
+
+
+def apart(tables: Mapping[str, pd.DataFrame]) -> Apart | None:
+    """Returns two tables as persons and their rows; None if they are not.
+
+    A column that both have says whose a row is: every cell of it differs in the one, some repeat in the other, most of
+    which the one has. Each has a column that the other lacks. Columns that both have are taken from the persons.
+    """
+    if len(tables) != 2:
+        return None
+    found = list[tuple[bool, int, str, tuple[str, str]]]()
+    for persons, rows in permutations(tables):
+        own, other = tables[persons], tables[rows]
+        shared = [name for name in own.columns if name in other.columns]
+        if len(shared) in (len(own.columns), len(other.columns)):
+            continue
+        for name in shared:
+            whose, known = _cells(other[name]), _cells(own[name])
+            is_key = len(known) == len(own) and known.is_unique and not whose.is_unique
+            if is_key and 2 * int(whose.isin(known).sum()) >= len(whose) > 0:
+                found.append((vocabulary.is_person(name), whose.nunique(), name, (persons, rows)))
+    if not found:
+        return None
+    *_, key, names = max(found)
+    own, other = (tables[name].astype({key: object}) for name in names)
+    left = other[[key, *(name for name in other.columns if name not in own.columns)]]
+    known, whose = _cells(own[key]), _cells(other[key])
+    joined = own.merge(left, on=key, how="right", sort=False)
+    without, unknown = int((~known.isin(whose)).sum()), int((~whose.isin(known)).sum())
+    return Apart(key, names, own, joined, without, unknown, names == tuple(tables))
+
+
+def require_apart(tables: Mapping[str, pd.DataFrame]) -> Apart:
+    """Returns two tables as persons and their rows.
+
+    Raises:
+        DataError: they are not.
+    """
+    if (two := apart(tables)) is None:
+        raise DataError(f"{' and '.join(tables)}: {NOT_APART}")
+    return two
+
+
+def named_as(two: Apart) -> Apart:
+    """Returns two files with the names that their tables have."""
+    persons, rows = (PurePath(file).stem for file in two.tables)
+    names = (persons, rows) if persons.strip() and persons.strip() != rows.strip() else ("persons", "rows")
+    return replace(two, tables=names)
+
+
+def _cells(series: pd.Series) -> pd.Series:
+    """Returns the cells that hold something."""
+    return series[~series.isin([*MISSING_TEXT]) & series.notna()].astype(object)
+
+
+def persons_apart(guesses: Mapping[str, Guess], holding: Collection[Proposal], two: Apart) -> ProposedPersons:
+    """Returns persons as two tables show them."""
+    counts = _cells(two.rows[two.key]).value_counts()
+    modelled = [one for one, guess in guesses.items() if not isinstance(guess.column, AsideColumn)]
+    own = tuple(name for name in modelled if name in two.own.columns)
+    most = int(counts.max())
+    persons = Persons(
+        id=two.key,
+        order=_order([one for one in modelled if one not in own], guesses, holding),
+        constant=own,
+        most_rows=rounded_up(most),
+        least_rows=0 if two.without else 1,
+        tables=two.tables,
+    )
+    return ProposedPersons(persons, two.without + len(counts), int(counts.sum()), most)
 
 
 def proposed_persons(

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,18 @@ import numpy as np
 from fedsyn.errors import DataError
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.column_base import AsideColumn
+from fedsyn.table.schema.column_base import AsideColumn, IdentifierColumn
 from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
+from fedsyn.table.schema.draft_request import checked_names
 from fedsyn.table.schema.drafted_bins import FINEST
-from fedsyn.table.schema.drafted_persons import ProposedPersons, marked, proposed_persons, without_others
+from fedsyn.table.schema.drafted_persons import (
+    Apart,
+    ProposedPersons,
+    marked,
+    persons_apart,
+    proposed_persons,
+    without_others,
+)
 from fedsyn.table.schema.proposals import Proposal, proposed_constraints
 from fedsyn.table.schema.remarks import HEAD, HOLD, proposing
 from fedsyn.table.schema.rules import Comparison, Determined, SumRule
@@ -32,12 +41,14 @@ class Draft:
         guesses: column -> what is proposed for it, and why.
         holding: constraints that hold in all rows.
         persons: who a row is about; None: nobody is seen to have several.
+        two: both tables, where persons and their rows are apart.
     """
 
     schema: Any
     guesses: dict[str, Guess]
     holding: list[Proposal]
     persons: ProposedPersons | None = None
+    two: Apart | None = None
 
     def hinted(self, hints: Mapping[str, str]) -> Draft:
         """Returns this draft with hints more, column -> sentence."""
@@ -57,6 +68,7 @@ def drafted(
     where: str = "the table",
     notes: Collection[str] = (),
     holdings: Sequence[int] = (),
+    two: Apart | None = None,
 ) -> Draft:
     """Drafts the schema of a table.
 
@@ -66,12 +78,15 @@ def drafted(
         where: what to call the table in a message.
         notes: on how it was read, which end a message.
         holdings: rows of each holder, one after the other in `frame`; none: they are of one.
+        two: persons and their rows, where they are apart; `frame` has the rows, joined.
 
     Raises:
         ConfigError, DataError: as `draft_columns`. DataError: no column is left to model.
     """
     holders = np.repeat(np.arange(len(holdings)), holdings) if holdings else np.zeros(len(frame), np.int64)
-    guesses = without_others(draft_columns(frame, bins, label, keep, decimal=decimal, text=text), frame, holders)
+    how = partial(draft_columns, bins=bins, decimal=decimal, text=text)
+    guesses = how(frame, label=label, keep=keep) if two is None else _guesses_apart(frame, two, label, keep, how)
+    guesses = without_others(guesses, frame, holders) if two is None else guesses
     if all(isinstance(guess.column, AsideColumn) for guess in guesses.values()):
         raise DataError(
             f"no column of {where} is left to synthesise: each is empty, personal, free text, one value in every row, "
@@ -86,12 +101,36 @@ def drafted(
     for name in {one.unknown for one in holding} - {""}:
         guesses[name] = replace(guesses[name], column=guesses[name].column.model_copy(update={"missing": True}))
     schema = kind.from_dict(drafted_schema(guesses, label), where)
-    persons = proposed_persons(schema, guesses, holding, frame, holders)
+    if two is not None:
+        persons: ProposedPersons | None = persons_apart(guesses, holding, two)
+    else:
+        persons = proposed_persons(schema, guesses, holding, frame, holders)
     if persons is not None:
         guesses[persons.persons.id] = marked(guesses[persons.persons.id], persons)
         key = {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
         schema = kind.from_dict(drafted_schema(guesses, label) | key, where)
-    return Draft(schema.remarked(remarks(guesses, holding)), guesses, holding, persons)
+    return Draft(schema.remarked(remarks(guesses, holding)), guesses, holding, persons, two)
+
+
+def _guesses_apart(
+    frame: pd.DataFrame, two: Apart, label: str | None, keep: Collection[str], how: Callable[..., dict[str, Guess]]
+) -> dict[str, Guess]:
+    """Returns guesses of persons' columns and of their rows'.
+
+    Each is read from its own table, so that a person with many rows counts once. The key is an identifier of persons.
+    """
+    checked_names(frame, None, label, keep)
+    parts = [[name for name in frame.columns if (name in two.own.columns) == own] for own in (True, False)]
+    tables = two.own[parts[0]].drop(columns=two.key), frame[parts[1]]
+    guesses = {two.key: how(frame[[two.key]], label=None)[two.key]}
+    if not getattr(guesses[two.key].column, "person", False):
+        guesses[two.key] = replace(guesses[two.key], column=IdentifierColumn(person=True, drafted=("kind", "person")))
+    for table in tables:
+        names = [*table.columns]
+        if names:
+            own = {"label": label if label in names else None, "keep": [name for name in keep if name in names]}
+            guesses |= how(table, **own)
+    return guesses
 
 
 def _finest(guess: Guess) -> Guess:

@@ -310,9 +310,16 @@ class Schema(BaseModel, Shown):
 
     @classmethod
     def draft(
-        cls, frame: AnyFrame, bins: int | None = None, label: str | None = None, keep: Collection[str] = (), **how: Any
+        cls,
+        frame: AnyFrame | Mapping[str, AnyFrame],
+        bins: int | None = None,
+        label: str | None = None,
+        keep: Collection[str] = (),
+        **how: Any,
     ) -> Schema:
         """Proposes a schema (`draft.draft_columns`), which no run accepts before approval.
+
+        Two tables by their names, such as `{"patients": ..., "visits": ...}`, are persons and their rows.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"age": [34, 51] * 30, "ward": ["north", "south"] * 30})
@@ -325,8 +332,12 @@ class Schema(BaseModel, Shown):
         Raises:
             ConfigError, DataError: as `draft_columns`. SchemaError: every column is set aside.
         """
+        from fedsyn.table.schema.drafted_persons import require_apart
         from fedsyn.table.schema.drafting import drafted
 
+        if isinstance(frame, Mapping):
+            how["two"] = two = require_apart({name: as_frame(table) for name, table in frame.items()})
+            frame = two.rows
         schema: Schema = drafted(cls, as_frame(frame), bins, label, keep, **how).schema
         return schema
 

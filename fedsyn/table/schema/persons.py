@@ -15,7 +15,7 @@ impossible inside one row is impossible in both rows of a record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -99,6 +99,14 @@ def persons_in_words(persons: Persons) -> str:
 def next_name(name: str) -> str:
     """Returns the name of a column's value in the next row."""
     return f"{_NEXT}{name}"
+
+
+def is_along(name: str, names: Collection[str]) -> bool:
+    """Returns whether a record's column is none of the table's.
+
+    It is a number of rows, or a column of the next row. `names` are all columns of the record.
+    """
+    return name in (COUNT, BEFORE) or (name.startswith(_NEXT) and name.removeprefix(_NEXT) in names)
 
 
 def row_columns(schema: Any) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsyn.evaluation.real.comparison import PairScore, TableComparison, compare_tables
+from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
+from fedsyn.evaluation.real.pairs import PairScore
 from fedsyn.evaluation.scores import association
 from fedsyn.evaluation.verdict import Correlation, Judged, Use, Verdict, doubtful, folded, judged, judged_link
 from fedsyn.table.schema import CategoricalColumn

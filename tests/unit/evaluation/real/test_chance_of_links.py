@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsyn.evaluation.real.comparison import PairScore
+from fedsyn.evaluation.real.pairs import PairScore
 from fedsyn.evaluation.scores import link
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsyn.evaluation.real.comparison import PairScore, TableComparison, compare_tables
+from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
+from fedsyn.evaluation.real.pairs import PairScore
 from fedsyn.evaluation.real.prediction import Prediction
 from fedsyn.evaluation.scores import correlations
 from fedsyn.evaluation.verdict import foremost
