@@ -19,10 +19,12 @@ import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, SchemaError, nearest
 from fedsyn.inference import AnyModel, EmpiricalModel, MixtureModel, Model
+from fedsyn.output import first_of
 from fedsyn.runs.synthesis import decoding
 from fedsyn.table.schema import CategoricalColumn, Schema
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.conditions import Between, Condition, Literal
+from fedsyn.table.schema.persons import COUNT, person_attributes
 
 _OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 # Rows by which a table that stands for a model is thinned where a range cuts its bins.
@@ -68,6 +70,7 @@ def restrict(
     columns: dict[str, Any] = dict(schema.columns)
     for column_name, condition in where.items():
         literal = _literal(schema, column_name, condition)
+        _require_of_persons(schema, column_name, literal.name)
         name, column = literal.name, columns[literal.name]
         if literal.intervals is None:
             masks[name] = masks.get(name, True) & literal.possible
@@ -89,13 +92,31 @@ def restrict(
     if not where:
         return schema, model
     restricted = schema.model_copy(update={"columns": columns})
+    if schema.rows is not schema:  # a person's own columns are drawn by the schema of the rows
+        own = {name: columns[name] for name in person_attributes(schema.rows)}
+        restricted._rows = schema.rows.model_copy(update={"columns": {**schema.rows.columns, **own}})
     for cached in ("every_column", "compiled", "domain"):  # made once, of the columns before they were cut
         restricted.__dict__.pop(cached, None)
+        restricted.rows.__dict__.pop(cached, None)
     # The model: constraints first, as they also read the cut bins, then the conditions.
     cut = {name: weight for name, weight in weights.items() if (weight[masks[name]] != 1).any()}
     if cut and schema.constraints:
         model = _obeying(model, restricted)
     return restricted, _given(model, masks, cut)
+
+
+def _require_of_persons(schema: Schema, asked: str, name: str) -> None:
+    """Refuses a condition on rows where whole persons are drawn.
+
+    Somebody asks for persons who have such a row. The model knows one row of each and the next one.
+    """
+    if schema.rows is schema or name in (COUNT, *person_attributes(schema.rows)):
+        return
+    others = first_of([f"'{one}'" for one in (*person_attributes(schema.rows), COUNT)], 4)
+    raise ConfigError(
+        f"where: '{asked}' differs between the rows of a person, and whole persons are drawn; ask for {others}, "
+        "or draw more people and keep those who have such a row"
+    )
 
 
 def read_conditions(schema: Schema, texts: Iterable[str]) -> dict[str, Any]:

@@ -106,6 +106,15 @@ def finish(
     return metrics
 
 
+def files_apart(out: Path, schema: Schema) -> list[Path]:
+    """Returns the files of persons and of their rows.
+
+    There are none where the schema does not name two tables.
+    """
+    whole, names = synthetic_file(out), () if schema.persons is None else schema.persons.tables or ()
+    return [out / f"{whole.stem}_{re.sub(r'[^A-Za-z0-9_-]', '_', name)}{whole.suffix}" for name in names]
+
+
 def write_apart(out: Path, schema: Schema) -> None:
     """Writes the tables of persons and of rows.
 
@@ -117,8 +126,8 @@ def write_apart(out: Path, schema: Schema) -> None:
     from fedsyn.table.data.joined import apart
 
     whole = synthetic_file(out)
-    for name, table in apart(raw_rows(whole, reading_of(whole, schema), None), schema).items():
-        file = out / f"{whole.stem}_{re.sub(r'[^A-Za-z0-9_-]', '_', name)}{whole.suffix}"
+    tables = apart(raw_rows(whole, reading_of(whole, schema), None), schema).values()
+    for file, table in zip(files_apart(out, schema), tables, strict=True):
         if whole.suffix == ".parquet":
             table.to_parquet(file, index=False)
         else:

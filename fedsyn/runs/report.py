@@ -257,11 +257,12 @@ def facts_of(
     """
     data = published_config(run)["data"]
     return RunFacts(
-        source=first_of(data.get("holders") or [data["source"]], 3),
+        source=first_of([*(data.get("persons") or ()), *(data.get("holders") or [data["source"]])], 3),
         mechanism=run.mechanism.name,
         clients=holders_of(run, ledger),
         columns=None if schema is None else len(schema.rows.order),
         most_rows=most_rows_of(schema),
+        tables=() if schema is None or schema.rows.persons is None else schema.rows.persons.tables or (),
         layout=layout_said(run, schema),
         ledger=ledger,
         domain={} if model is None else dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
@@ -395,12 +396,13 @@ def _data_of(data: DataNode, out: Path, named: Sequence[str]) -> DataNode:
     """
     options = {key: value for key, value in data.options.items() if key != "key_file"}
     inside: dict[str, Any] = {"schema_file": None, "bins": None, "label": None, "options": options}
+    if named and data.persons is not None:
+        if len(named) != 2 * len(data.persons):
+            raise ConfigError("--data: persons and their rows are two files; name both, that of the persons first")
+        inside["persons"], named = tuple(named[::2]), named[1::2]
     if named:
-        if data.persons is not None and len(named) % 2:
-            raise ConfigError("--data: the run's persons and their rows are two files: expected --data PERSONS ROWS")
-        persons, rows = (tuple(named[::2]), tuple(named[1::2])) if data.persons is not None else (None, tuple(named))
-        holders = rows if len(rows) > 1 else None
-        return data.model_copy(update={**inside, "source": rows[0], "holders": holders, "persons": persons})
+        holders = tuple(named) if len(named) > 1 else None
+        return data.model_copy(update={**inside, "source": named[0], "holders": holders})
     elsewhere = data.source.startswith("openml:") or (is_path(data.source) and not _lies_in(data.source, out))
     if data.holders or elsewhere or not all(_lies_in(file, out) for file in data.persons or ()):
         raise DataError(

@@ -241,6 +241,7 @@ def looks(
             (cells,) = view.each([pair])
             link = _worse(_link(effects, pair, look, groups, at, cells, shown, stated), moments)
             link = replace(link, ruled=_is_ruled(pair, effects, schema))
+            link = None if math.isclose(link.seen, 0.0) else link  # normal scores left nothing of it
         yield Look(pair, link, least, look.groups)
 
 

@@ -38,6 +38,7 @@ from fedsyn.evaluation.verdict import LOST, Verdict, foremost
 from fedsyn.lazy import pd
 from fedsyn.notebook import Bar, View
 from fedsyn.output import first_of
+from fedsyn.table.data.joined import there_are
 from fedsyn.table.schema import Schema
 
 MOST_ROWS = 200_000
@@ -218,6 +219,9 @@ def compare_tables(
     persons = None if schema is None else schema.persons
     by = "" if persons is None else persons.id
     tables = [_sampled(table, MOST_ROWS, rng, by) for table in (real, synthetic, holdout) if table is not None]
+    whole = tables[:2]
+    if schema is not None:  # a person without rows is none of them
+        tables = [there_are(schema, table) for table in tables]
     paired, most, pair_rules = _paired_columns(names, label, max(map(len, tables[:2])), rng)
     counted = [sample_rows(np.arange(len(table)), most, rng) for table in tables[:2]]
     through = {} if schema is None else through_schema(schema, _sampled(tables[0], _THROUGH, rng), rng)
@@ -230,10 +234,10 @@ def compare_tables(
         columns, pairs, readings, codes, [table[names] for table in tables[:2]], regressions, label, rng
     )
     if persons is not None:
-        found["persons"] = persons_score(tables[0], tables[1], names, persons, rng)
+        found["persons"] = persons_score(whole[0], whole[1], names, persons, rng)
         rules += () if isinstance(found["persons"], str) else found["persons"].rules
     missing = {what: why for what, why in found.items() if isinstance(why, str)}
-    whole: dict[str, Any] = {what: None if what in missing else one for what, one in found.items()}
+    known: dict[str, Any] = {what: None if what in missing else one for what, one in found.items()}
     return TableComparison(
         columns=tuple(sorted(columns, key=lambda column: -column.judged().loss)),
         pairs=pairs,
@@ -243,7 +247,7 @@ def compare_tables(
         synthetic_rows=sizes[1],
         holdout_rows=sizes[2],
         label=label,
-        **whole,
+        **known,
     )
 
 

@@ -51,6 +51,7 @@ class RunFacts:
         rounds: the lines of rounds.jsonl; on a page that is not public with those of measured.jsonl.
         rows, columns: of the synthetic table; None: not at hand. Where persons are protected, the number of them.
         most_rows: the most rows of one person, where persons are protected; None: rows are.
+        tables: names of the tables of persons and of their rows, where they are apart.
         domain: column -> number of codes.
         total: rows that the model stands for; None without a model.
         edges: (column, column, association) of the model's graph; None without one.
@@ -74,6 +75,7 @@ class RunFacts:
     rows: int | None = None
     columns: int | None = None
     most_rows: int | None = None
+    tables: Sequence[str] = ()
     edges: Sequence[tuple[str, str, float]] | None = None
     marginals: Sequence[Marginal] = ()
     links: Links = field(default_factory=dict)

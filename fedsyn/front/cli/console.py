@@ -232,6 +232,10 @@ _SHORTEST = 40  # columns of a terminal's text
 _LONGEST_NAME = 40  # letters of a pair of columns
 
 
+# Lines of a path or a command.
+_WHOLE = ("synthetic table", "both joined", "ledger", "page", "more rows", "more people")
+
+
 def say_line(what: str, text: str, style: str | None = None, *, most: int = 0) -> int:
     """Prints `what: text`, and returns the number of lines.
 
@@ -243,7 +247,7 @@ def say_line(what: str, text: str, style: str | None = None, *, most: int = 0) -
         style: of rich.
         most: lines that the text may take; 0: as many as it needs.
     """
-    head, whole = f"{f'{what}:':<{HEAD}}", what in ("synthetic table", "ledger", "page", "more rows")
+    head, whole = f"{f'{what}:':<{HEAD}}", what in _WHOLE
     width = max(_SHORTEST, min(out_console.width, 100) - HEAD)
     lines = [text] if whole else textwrap.wrap(text, width, max_lines=most or None, placeholder=" …")
     for number, line in enumerate(lines):

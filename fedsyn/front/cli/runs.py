@@ -199,10 +199,16 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.privacy.unit import counted_as, promised, protects
     from fedsyn.protocol.record import RoundRecord
     from fedsyn.runs.directory import PAGE_FILE, page_file, read_facts, read_rounds, synthetic_file
+    from fedsyn.runs.finish import files_apart
     from fedsyn.runs.report import holders_of, load_evaluations, run_alarms
+    from fedsyn.table.schema import Schema
 
     ledger = read_facts(folder / "ledger.json")
-    say_line("synthetic table", str(synthetic_file(folder)))
+    of_persons = config.privacy.unit == "person"
+    apart = files_apart(folder, Schema.load(folder / "schema.yaml").rows) if of_persons else []
+    for file in apart:
+        say_line("synthetic table", str(file))
+    say_line("both joined" if apart else "synthetic table", str(synthetic_file(folder)))
     if ledger["private"]:
         epsilon, _ = promised(ledger)
         say_line("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, {protects(ledger)}")

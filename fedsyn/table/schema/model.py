@@ -34,7 +34,15 @@ from fedsyn.table.schema.links import Links, RowModel
 from fedsyn.table.schema.nested import Placed
 from fedsyn.table.schema.open import Found, Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.people import People
-from fedsyn.table.schema.persons import RECORDS, Persons, record_columns, record_domain, record_of, require_persons
+from fedsyn.table.schema.persons import (
+    RECORDS,
+    Persons,
+    counts_of_rows,
+    record_columns,
+    record_domain,
+    record_of,
+    require_persons,
+)
 from fedsyn.table.schema.problems import describe, require_usable
 from fedsyn.table.schema.remarks import Proposed, Remarks, proposed_in, remarks_of, text_with, without_rules
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
@@ -462,6 +470,8 @@ class Schema(BaseModel, Shown):
         other._links = None if model is None else Links(shaped, counts, model)
         groups_of = self.compiled.nesting.groups_of
         other._groups = {pair: groups_of(pair, table) for pair, table in (nested or {}).items()} or None
+        if self._rows is not None:
+            other._rows = self._rows.shaped(counts_of_rows(self, counts), lean)
         return other
 
     @property

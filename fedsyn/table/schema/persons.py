@@ -245,6 +245,14 @@ def places(column: Column) -> Integers:
     return np.array([code for code in range(size) if code != none], np.int64)
 
 
+def counts_of_rows(records: Any, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns counts of rows' codes from those of records.
+
+    A record shows one row of each person: the rows that are not there are left out.
+    """
+    return {name: counts[name][places(records.columns[name])] for name in records.rows.columns if name in counts}
+
+
 def record_domain(rows: Any, columns: Mapping[str, Column]) -> Domain:
     """Returns the attributes of a table of records.
 

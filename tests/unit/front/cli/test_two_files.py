@@ -1,0 +1,130 @@
+"""Persons and their rows in two files: drafted from both, approved, run and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedsyn import yamlio
+from fedsyn.errors import DataError
+from fedsyn.front.cli import reviewing
+from fedsyn.table.schema import Schema
+from support.typed_commands import Fedsyn, entry_point
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fedsyn:
+    monkeypatch.chdir(tmp_path)
+    return entry_point(capsys, monkeypatch)
+
+
+def tables(people: int = 300, none: int = 30) -> dict[str, pd.DataFrame]:
+    """Patients, some of whom have no visit, and visits in no order of patients."""
+    rng = np.random.default_rng(0)
+    ids = np.array([f"P{n:05d}" for n in rng.permutation(90_000)[:people]])
+    whose = np.repeat(np.arange(none, people), rng.integers(1, 6, people - none))
+    rng.shuffle(whose)
+    patients = pd.DataFrame(
+        {"patient_id": ids, "sex": rng.choice(["f", "m"], people), "born": rng.integers(1930, 2020, people)}
+    )
+    day = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, len(whose)), unit="D")
+    ward = rng.choice(["heart", "eye"], len(whose))
+    visits = pd.DataFrame({"patient_id": ids[whose], "admitted": day.strftime("%Y-%m-%d"), "ward": ward})
+    return {"patients": patients, "visits": visits}
+
+
+def write(**frames: pd.DataFrame) -> list[str]:
+    for name, frame in frames.items():
+        frame.to_csv(f"{name}.csv", index=False)
+    return [f"{name}.csv" for name in frames]
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_two_files_are_one_schema(call: Fedsyn, turned: bool) -> None:
+    files = write(**tables())
+    result = call("init", *(files[::-1] if turned else files))
+    assert result.code == 0, result
+    said = "patients.csv has one row of each person, visits.csv has their rows: 'patient_id' says whose"
+    assert f"{said}; 30 people without a row" in flat(result.out) and "--data patients.csv" in result.out and "--data visits.csv" in result.out
+    persons = Schema.load("schema.yaml").persons
+    assert persons is not None and persons.tables == ("patients", "visits") and persons.least_rows == 0
+    assert (persons.id, persons.order, set(persons.constant), persons.most_rows) == (
+        "patient_id",
+        "admitted",
+        {"sex", "born"},
+        5,
+    )
+    schema = Schema.load("schema.yaml")
+    assert not any(getattr(column, "missing", False) for column in schema.columns.values())  # nobody's row lacks a cell
+    data = yamlio.read_mapping(Path("run.yaml"))
+    assert data["data"]["source"] == "visits.csv" and data["data"]["persons"] == "patients.csv"
+    assert data["privacy"] == {"unit": "person"}
+    both = ("--data", "visits.csv", "--data", "patients.csv")
+    assert call("schema", "review", "schema.yaml", "--all", *both).code == 0
+    checked = call("schema", "check", "schema.yaml", *both)
+    assert checked.code == 0 and "300 people, up to 5 rows each" in flat(checked.out), checked
+
+
+def test_from_two_files_to_a_report(call: Fedsyn) -> None:
+    files = write(**tables())
+    assert call("init", *files).code == 0
+    assert call("schema", "review", "schema.yaml", "--all", "--data", files[0], "--data", files[1]).code == 0
+    result = call("run", "run.yaml", "--out", "out")
+    assert result.code == 0 and "synthetic_patients.csv" in result.out and "synthetic_visits.csv" in result.out, result
+    made = {name: pd.read_csv(f"out/synthetic_{name}.csv") for name in ("patients", "visits")}
+    assert made["patients"]["patient_id"].is_unique and {*made["visits"]["patient_id"]} <= {
+        *made["patients"]["patient_id"]
+    }
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    for words in ("Counts of people", "Next rows", "Aggregates of people", "300 real people, up to 5 rows each"):
+        assert words in page, words
+    assert call("report", "out", "--no-real").code == 0
+    public = Path("out/report_public.html").read_text(encoding="utf-8")
+    assert "number of rows" in public and "Counts of people" in public and "Aggregates of people" not in public
+    charts = public.split("All columns")[1].split("All links")[0]
+    assert "admitted" in charts and "next admitted" not in charts and "rows before" not in charts
+    refused = call("report", "out", "--data", "visits.csv")
+    assert refused.code == 2 and "name both, that of the persons first" in refused.err, refused
+    assert call("report", "out", "--data", files[0], "--data", files[1]).code == 0
+    refused = call("sample", "out", "--rows", "5", "--where", "ward=eye")
+    assert refused.code == 2 and "'ward' differs between the rows of a person" in refused.err, refused
+    asked = ("--where", "born>=1990", "--where", "number of rows>=2")
+    assert call("sample", "out", "--rows", "40", *asked, "--out", "some.csv").code == 0
+    some = pd.read_csv("some.csv")
+    assert some["born"].min() >= 1990 and some["patient_id"].value_counts().min() >= 2
+
+
+def test_a_no_in_the_terminal_writes_no_run(call: Fedsyn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(reviewing.typer, "prompt", lambda *_, **__: "n")
+    refused = call("init", *write(**tables()))
+    assert refused.code == 2 and "are one table only where 'patient_id' says whose a row is" in flat(refused.err)
+    assert not Path("run.yaml").exists()
+
+
+def test_files_without_a_key_are_refused_in_one_sentence(call: Fedsyn) -> None:
+    two = tables()
+    twice = pd.concat([two["patients"], two["patients"][:3]])
+    for first in (twice, two["patients"].rename(columns={"patient_id": "number"})):
+        refused = call("init", *write(patients=first, visits=two["visits"]), "--force")
+        said = "need one column in common that says whose a row is: different in each row of the table of persons"
+        assert refused.code == 2 and said in flat(refused.err), refused
+    with pytest.raises(DataError, match="patients and visits: tables of persons and of their rows need one column"):
+        Schema.draft({"patients": twice, "visits": two["visits"]})
+
+
+def test_a_column_in_both_is_the_persons_own() -> None:
+    """Of a person whose rows say something else the table of persons is right."""
+    two = tables()
+    two["visits"]["sex"] = "f"
+    schema = Schema.draft(two)
+    assert schema.persons is not None and set(schema.persons.constant) == {"sex", "born"}
+    assert schema.persons.tables == ("patients", "visits")
+    assert Schema.draft(two["visits"]).persons is not None
