@@ -28,6 +28,9 @@ from fedsyn.front.cli.console import (
 from fedsyn.output import counted, is_terminal, no_more_output, say, table_stream
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
     from fedsyn.evaluation.record import Evaluation
     from fedsyn.front.archive import ReleasedRun
     from fedsyn.inference import AnyModel
@@ -138,7 +141,10 @@ def analyse(
 
 def evaluate(
     synthetic: Annotated[Path, typer.Argument(help="Synthetic table, or directory of a run.", metavar="SYNTHETIC")],
-    real: Annotated[Path, typer.Option(help="Table of real rows.", metavar="FILE")],
+    real: Annotated[
+        list[Path],
+        typer.Option(help="Table of real rows, or that of the persons and that of their rows.", metavar="FILE"),
+    ],
     schema: Annotated[
         Path | None,
         typer.Option(
@@ -179,8 +185,8 @@ def evaluate(
     rng, reading = np.random.default_rng(0), None if known is None else reading_of(table, known)
     with working(f"reading {table}") as following:
         rows = rows_of_people(table, reading, None if known is None else known.order, by, MOST_ROWS, rng)
-        following(f"reading {real}")
-        real_rows = rows_of_people(real, None, list(rows.columns), by, MOST_ROWS, rng)
+        following(f"reading {' and '.join(map(str, real))}")
+        real_rows = _real_rows(real, known, list(rows.columns), rng)
         following("comparing")
         comparison = compare_tables(real_rows, rows, label=label, schema=known, regressions=regression or (), rng=rng)
     if out is not None:
@@ -196,6 +202,24 @@ def evaluate(
         say_line(
             "page", "--out PAGE.html writes one" if out is None else f"{out} (beside real rows, not for publication)"
         )
+
+
+def _real_rows(files: list[Path], schema: Schema | None, names: list[str], rng: np.random.Generator) -> pd.DataFrame:
+    """Returns real rows of whole persons, at most so many as are compared.
+
+    Raises:
+        ConfigError: two files, and the schema knows of one, or more than two.
+    """
+    from fedsyn.evaluation.real.comparison import MOST_ROWS
+    from fedsyn.runs.real_rows import rows_of_people
+    from fedsyn.table.data.joined import joined_files
+
+    persons = None if schema is None else schema.persons
+    if len(files) == 1:
+        return rows_of_people(files[0], None, names, "" if persons is None else persons.id, MOST_ROWS, rng)
+    if len(files) > 2 or schema is None or persons is None or persons.tables is None:
+        raise ConfigError("--real: expected one table; two only of persons and of their rows, as the schema names them")
+    return joined_files(files[0], files[1], schema, None)
 
 
 def _several(

@@ -52,7 +52,8 @@ def test_two_files_are_one_schema(call: Fedsyn, turned: bool) -> None:
     result = call("init", *(files[::-1] if turned else files))
     assert result.code == 0, result
     said = "patients.csv has one row of each person, visits.csv has their rows: 'patient_id' says whose"
-    assert f"{said}; 30 people without a row" in flat(result.out) and "--data patients.csv" in result.out and "--data visits.csv" in result.out
+    assert f"{said}; 30 people without a row" in flat(result.out)
+    assert "--data patients.csv" in result.out and "--data visits.csv" in result.out
     persons = Schema.load("schema.yaml").persons
     assert persons is not None and persons.tables == ("patients", "visits") and persons.least_rows == 0
     assert (persons.id, persons.order, set(persons.constant), persons.most_rows) == (
@@ -93,6 +94,10 @@ def test_from_two_files_to_a_report(call: Fedsyn) -> None:
     refused = call("report", "out", "--data", "visits.csv")
     assert refused.code == 2 and "name both, that of the persons first" in refused.err, refused
     assert call("report", "out", "--data", files[0], "--data", files[1]).code == 0
+    judged = call("evaluate", "out", "--real", files[0], "--real", files[1])
+    assert judged.code == 0 and "300 real people, up to 5 rows each" in judged.out, judged
+    refused = call("evaluate", "out", "--real", files[0], "--real", files[1], "--real", files[1])
+    assert refused.code == 2 and "two only of persons and of their rows" in flat(refused.err)
     refused = call("sample", "out", "--rows", "5", "--where", "ward=eye")
     assert refused.code == 2 and "'ward' differs between the rows of a person" in refused.err, refused
     asked = ("--where", "born>=1990", "--where", "number of rows>=2")
