@@ -91,13 +91,7 @@ def restrict(
             raise ConfigError(f"where: no value of '{name}' is in that range; its values are {bounds}")
     if not where:
         return schema, model
-    restricted = schema.model_copy(update={"columns": columns})
-    if schema.rows is not schema:  # a person's own columns are drawn by the schema of the rows
-        own = {name: columns[name] for name in person_attributes(schema.rows)}
-        restricted._rows = schema.rows.model_copy(update={"columns": {**schema.rows.columns, **own}})
-    for cached in ("every_column", "compiled", "domain"):  # made once, of the columns before they were cut
-        restricted.__dict__.pop(cached, None)
-        restricted.rows.__dict__.pop(cached, None)
+    restricted = _with_columns(schema, columns)
     # The model: constraints first, as they also read the cut bins, then the conditions.
     cut = {name: weight for name, weight in weights.items() if (weight[masks[name]] != 1).any()}
     if cut and schema.constraints:
@@ -105,7 +99,22 @@ def restrict(
     return restricted, _given(model, masks, cut)
 
 
-def _require_of_persons(schema: Schema, asked: str, name: str) -> None:
+def _with_columns(schema: Schema, columns: dict[str, Any]) -> Schema:
+    """Returns a schema with other columns.
+
+    A person's own ones are drawn by the schema of the rows.
+    """
+    restricted = schema.model_copy(update={"columns": columns})
+    if schema.rows is not schema:
+        mine = {name: columns[name] for name in person_attributes(schema.rows)}
+        restricted._rows = schema.rows.model_copy(update={"columns": {**schema.rows.columns, **mine}})
+    for cached in ("every_column", "compiled", "domain"):  # made once, of the columns before they were cut
+        restricted.__dict__.pop(cached, None)
+        restricted.rows.__dict__.pop(cached, None)
+    return restricted
+
+
+def _require_of_persons(schema: Schema, column: str, name: str) -> None:
     """Refuses a condition on rows where whole persons are drawn.
 
     Somebody asks for persons who have such a row. The model knows one row of each and the next one.
@@ -114,7 +123,7 @@ def _require_of_persons(schema: Schema, asked: str, name: str) -> None:
         return
     others = first_of([f"'{one}'" for one in (*person_attributes(schema.rows), COUNT)], 4)
     raise ConfigError(
-        f"where: '{asked}' differs between the rows of a person, and whole persons are drawn; ask for {others}, "
+        f"where: '{column}' differs between the rows of a person, and whole persons are drawn; ask for {others}, "
         "or draw more people and keep those who have such a row"
     )
 

@@ -278,7 +278,7 @@ class PredictedQuality(Evaluation):
             return ()
         made_from = "the rows that it was made from"
         if self.of == "people":
-            made_from = "one record of each person, which it was made from (one row, and 'next ...', the row after)"
+            made_from = "one record of each person, which it was made from ('next ...' is the row after)"
         text = (
             f"A distance is between the released model and {made_from}: 0 is equal, 2 is the "
             "furthest. The workload error is the mean over the combinations of columns that the run was asked for. All "
@@ -359,7 +359,6 @@ def predict_quality(
         return PredictedQuality(None, *known, left_out=len(workload.cliques), unlisted=unlisted, why=why)
     # The workload's mean, and the other grounds of the verdict.
     moments = {} if schema is None else seen_moments(predictor.effects, schema)
-    of_rows, of_people, steps = _apart(schema, pairs)
     others = {name: float(share @ one.errors[index]) for name, one in zip(SCENARIOS, might, strict=True)}
     return PredictedQuality(
         _whole(index, share, predicted, (least, most), predictor),
@@ -368,19 +367,31 @@ def predict_quality(
         errors_of(cliques[:_MOST]),
         others,
         len(workload.cliques) - len(cliques),
-        seen_links(predictor.effects, sketch_errors, of_rows, schema, moments),
+        seen_links(predictor.effects, sketch_errors, _apart(schema, pairs)[0], schema, moments),
         moments,
         *(({}, ()) if schema is None else _other(schema, predictor.effects.masses)),
         unlisted,
         label=None if schema is None else schema.label,
-        of="rows" if schema is None or schema.of_persons is None else "people",
-        people=seen_links(predictor.effects, sketch_errors, of_people, schema, moments),
-        steps=seen_links(predictor.effects, sketch_errors, steps, schema, moments),
+        **_of_persons(schema, predictor.effects, sketch_errors, pairs, moments),
     )
 
 
+def _of_persons(
+    schema: Schema | None,
+    effects: Effects,
+    sketches: Sequence[SketchError],
+    pairs: Sequence[Clique],
+    moments: Mapping[str, SeenMoments],
+) -> dict[str, Any]:
+    """Returns what is known of records alone; nothing of rows."""
+    if schema is None or schema.of_persons is None:
+        return {}
+    people, steps = (seen_links(effects, sketches, some, schema, moments) for some in _apart(schema, pairs)[1:])
+    return {"of": "people", "people": people, "steps": steps}
+
+
 def _apart(schema: Schema | None, pairs: Sequence[Clique]) -> tuple[list[Clique], list[Clique], list[Clique]]:
-    """Returns pairs inside rows, of people, and of a row and the next.
+    """Returns pairs inside rows, of people, and of next rows.
 
     Without records all are pairs inside rows. Of records those are left out that say the same again, of the next row,
     and those of the number of rows before one.

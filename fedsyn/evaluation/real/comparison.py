@@ -28,7 +28,7 @@ from fedsyn.evaluation.real.pairs import PairScore, scored_pairs
 from fedsyn.evaluation.real.persons import PersonsScore, numbered, persons_score, whole_people
 from fedsyn.evaluation.real.prediction import Prediction, prediction
 from fedsyn.evaluation.real.propensity import Propensity, propensity
-from fedsyn.evaluation.real.reading import Integers, Reading, Readings
+from fedsyn.evaluation.real.reading import Reading, Readings
 from fedsyn.evaluation.real.regressions import RegressionScore
 from fedsyn.evaluation.real.regressions import regressions as compared_regressions
 from fedsyn.evaluation.real.repeats import Repeats, repeats
@@ -216,25 +216,18 @@ def compare_tables(
     sizes = (len(real), len(synthetic), 0 if holdout is None else len(holdout))
     if max(sizes) > MOST_ROWS:
         rules.append(f"At most {MOST_ROWS:,} rows of each table, drawn at random, were read.")
-    persons = None if schema is None else schema.persons
-    by = "" if persons is None else persons.id
-    tables = [_sampled(table, MOST_ROWS, rng, by) for table in (real, synthetic, holdout) if table is not None]
-    whole = tables[:2]
-    if schema is not None:  # a person without rows is none of them
-        tables = [there_are(schema, table) for table in tables]
+    by = "" if schema is None or schema.persons is None else schema.persons.id
+    whole = [_sampled(table, MOST_ROWS, rng, by) for table in (real, synthetic, holdout) if table is not None]
+    tables = whole if schema is None else [there_are(schema, table) for table in whole]
     paired, most, pair_rules = _paired_columns(names, label, max(map(len, tables[:2])), rng)
     counted = [sample_rows(np.arange(len(table)), most, rng) for table in tables[:2]]
     through = {} if schema is None else through_schema(schema, _sampled(tables[0], _THROUGH, rng), rng)
-    whose = numbered(tables[0][by]) if by in tables[0].columns else None
-    columns, readings, codes, numbers = _read_columns(names, tables, paired, counted, through, whose)
-    some = [of[rows] for of, rows in zip(codes, counted, strict=False)]
-    apart = _people(by, tables[:2], counted)
+    columns, readings, codes, numbers = _read_columns(names, tables, paired, counted, through, by)
+    some, apart = [of[at] for of, at in zip(codes, counted, strict=False)], _people(by, tables[:2], counted)
     pairs = scored_pairs(readings, paired, some, numbers, apart=apart)
-    found = _of_the_whole(
-        columns, pairs, readings, codes, [table[names] for table in tables[:2]], regressions, label, rng
-    )
-    if persons is not None:
-        found["persons"] = persons_score(whole[0], whole[1], names, persons, rng)
+    found = _of_the_whole(columns, pairs, readings, codes, [t[names] for t in tables[:2]], regressions, label, rng)
+    if schema is not None and schema.persons is not None:
+        found["persons"] = persons_score(whole[0], whole[1], names, schema.persons, rng)
         rules += () if isinstance(found["persons"], str) else found["persons"].rules
     missing = {what: why for what, why in found.items() if isinstance(why, str)}
     known: dict[str, Any] = {what: None if what in missing else one for what, one in found.items()}
@@ -317,7 +310,7 @@ def _read_columns(
     paired: Sequence[str],
     counted: Sequence[Codes],
     through: Mapping[str, Through],
-    whose: Integers | None = None,
+    by: str = "",
 ) -> tuple[list[ColumnScore], Readings, list[Codes], dict[str, list[Floats]]]:
     """Reads and scores column after column.
 
@@ -329,13 +322,14 @@ def _read_columns(
         paired: columns whose correlations are wanted.
         counted: real and synthetic rows that they are of.
         through: see `through_schema`.
-        whose: person of each real row; None: each row stands for itself.
+        by: column of persons; empty: each row stands for itself.
 
     Returns:
         The scores; how values get codes; (rows, columns) codes of each table; the numbers of paired columns.
     """
     columns, readings, numbers = list[ColumnScore](), dict[str, Reading](), dict[str, list[Floats]]()
     codes: list[list[Codes]] = [[] for _ in tables]
+    whose = numbered(tables[0][by]) if by in tables[0].columns else None
     for name in names:
         column = ReadColumn.of([table[name] for table in tables], whose)
         readings[name] = column.reading
@@ -348,7 +342,10 @@ def _read_columns(
 
 
 def _people(by: str, tables: Sequence[pd.DataFrame], rows: Sequence[Codes]) -> tuple[int, int] | None:
-    """Returns the persons among some rows of both tables; None: each row is one."""
+    """Returns the persons among some rows of both tables.
+
+    None: each row stands for itself.
+    """
     if not by or not all(by in table.columns for table in tables):
         return None
     real, synthetic = (len(np.unique(numbered(table[by])[some])) for table, some in zip(tables, rows, strict=True))

@@ -214,8 +214,8 @@ def persons_score(
     )
 
 
-def _same(differ: Mapping[str, Sequence[float]], own: Sequence[str]) -> tuple[Sameness, ...]:
-    return tuple(Sameness(name, short(real), short(made), name in own) for name, (real, made) in differ.items())
+def _same(differ: Mapping[str, Sequence[float]], constant: Sequence[str]) -> tuple[Sameness, ...]:
+    return tuple(Sameness(name, short(real), short(made), name in constant) for name, (real, made) in differ.items())
 
 
 def numbered(ids: pd.Series) -> Integers:
@@ -366,7 +366,10 @@ def _of_column(column: ReadColumn, table: int, rows: Rows, in_order: bool) -> di
 
 
 def _kinds(values: Integers, rows: Rows) -> tuple[Floats, Floats]:
-    """Returns different values of each person with rows, and the share of the commonest."""
+    """Returns the different values of each person.
+
+    Of persons with rows; and the share of the commonest.
+    """
     people = np.repeat(np.arange(len(rows.first)), rows.counts[rows.counts > 0])
     keys, held = np.unique(people * (values.max(initial=0) + 1) + values, return_counts=True)
     owner = keys // (values.max(initial=0) + 1)

@@ -187,6 +187,19 @@ def _say_persons(folder: Path, config: RunConfig, unprotected: bool) -> None:
         say_line("persons", f"'{name}' says which person a row is of; {PROTECT_PERSONS}", "yellow")
 
 
+def _say_tables(folder: Path, config: RunConfig) -> None:
+    """Prints where the tables of a run are."""
+    from fedsyn.runs.directory import synthetic_file
+    from fedsyn.runs.finish import files_apart
+    from fedsyn.table.schema import Schema
+
+    of_persons = config.privacy.unit == "person"
+    apart = files_apart(folder, Schema.load(folder / "schema.yaml").rows) if of_persons else []
+    for file in apart:
+        say_line("synthetic table", str(file))
+    say_line("both joined" if apart else "synthetic table", str(synthetic_file(folder)))
+
+
 def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> None:
     """Prints what a person wants to know first of a finished run.
 
@@ -198,17 +211,11 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.evaluation.report.evaluations import figure_of, verdict_of
     from fedsyn.privacy.unit import counted_as, promised, protects
     from fedsyn.protocol.record import RoundRecord
-    from fedsyn.runs.directory import PAGE_FILE, page_file, read_facts, read_rounds, synthetic_file
-    from fedsyn.runs.finish import files_apart
+    from fedsyn.runs.directory import PAGE_FILE, page_file, read_facts, read_rounds
     from fedsyn.runs.report import holders_of, load_evaluations, run_alarms
-    from fedsyn.table.schema import Schema
 
     ledger = read_facts(folder / "ledger.json")
-    of_persons = config.privacy.unit == "person"
-    apart = files_apart(folder, Schema.load(folder / "schema.yaml").rows) if of_persons else []
-    for file in apart:
-        say_line("synthetic table", str(file))
-    say_line("both joined" if apart else "synthetic table", str(synthetic_file(folder)))
+    _say_tables(folder, config)
     if ledger["private"]:
         epsilon, _ = promised(ledger)
         say_line("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, {protects(ledger)}")

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from fedsyn.table.data.options import FileOptions
     from fedsyn.table.schema import Schema
 
+RealOption = Annotated[
+    list[Path], typer.Option(help="Table of real rows, or that of the persons and that of their rows.", metavar="FILE")
+]
 _SHOWN_ROWS = 8  # of a table that is long
 
 
@@ -141,10 +144,7 @@ def analyse(
 
 def evaluate(
     synthetic: Annotated[Path, typer.Argument(help="Synthetic table, or directory of a run.", metavar="SYNTHETIC")],
-    real: Annotated[
-        list[Path],
-        typer.Option(help="Table of real rows, or that of the persons and that of their rows.", metavar="FILE"),
-    ],
+    real: RealOption,
     schema: Annotated[
         Path | None,
         typer.Option(
@@ -205,7 +205,7 @@ def evaluate(
 
 
 def _real_rows(files: list[Path], schema: Schema | None, names: list[str], rng: np.random.Generator) -> pd.DataFrame:
-    """Returns real rows of whole persons, at most so many as are compared.
+    """Returns real rows of whole persons.
 
     Raises:
         ConfigError: two files, and the schema knows of one, or more than two.

@@ -121,7 +121,7 @@ def are_apart(persons: pd.DataFrame, rows: pd.DataFrame, schema: Schema) -> bool
 
 
 def there_are(schema: Schema, table: pd.DataFrame) -> pd.DataFrame:
-    """Returns the rows of a table that stand for no person without rows."""
+    """Returns a table without the rows of persons without one."""
     if schema.persons is None or schema.persons.least_rows:
         return table
     some = table[[name for name in row_columns(schema) if name in table.columns]]

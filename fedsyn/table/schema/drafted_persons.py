@@ -1,4 +1,6 @@
-"""Proposes who a person is, where an identifier repeats or two tables share one.
+"""Proposes who a person is.
+
+An identifier repeats, or two tables share one.
 
 Everything in the proposal is read from the rows: which columns are the same in all rows of each person, and the most
 rows that one has. So it is marked on the identifier, as what a draft reads of any column is, and needs approval.
@@ -94,10 +96,11 @@ class Apart:
 
 
 def apart(tables: Mapping[str, pd.DataFrame]) -> Apart | None:
-    """Returns two tables as persons and their rows; None if they are not.
+    """Returns two tables as persons and their rows.
 
-    A column that both have says whose a row is: every cell of it differs in the one, some repeat in the other, most of
-    which the one has. Each has a column that the other lacks. Columns that both have are taken from the persons.
+    None if they are something else. A column that both have says whose a row is: every cell of it differs in the one,
+    some repeat in the other, and the one has most of them. Each has a column that the other lacks. Other columns that
+    both have are taken from the persons.
     """
     if len(tables) != 2:
         return None

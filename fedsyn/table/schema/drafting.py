@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,11 +25,16 @@ from fedsyn.table.schema.drafted_persons import (
     marked,
     persons_apart,
     proposed_persons,
+    require_apart,
     without_others,
 )
+from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.proposals import Proposal, proposed_constraints
 from fedsyn.table.schema.remarks import HEAD, HOLD, proposing
 from fedsyn.table.schema.rules import Comparison, Determined, SumRule
+
+if TYPE_CHECKING:
+    from fedsyn.table.schema.frames import AnyTables
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +115,20 @@ def drafted(
         key = {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
         schema = kind.from_dict(drafted_schema(guesses, label) | key, where)
     return Draft(schema.remarked(remarks(guesses, holding)), guesses, holding, persons, two)
+
+
+def draft_of(kind: Any, tables: AnyTables, *args: Any, **how: Any) -> Draft:
+    """Drafts the schema of a table of any library, or of two.
+
+    Two tables by their names, such as `{"patients": ..., "visits": ...}`, are persons and their rows.
+
+    Raises:
+        As `drafted`. DataError: two tables are none of these.
+    """
+    if not isinstance(tables, Mapping):
+        return drafted(kind, as_frame(tables), *args, **how)
+    two = require_apart({name: as_frame(table) for name, table in tables.items()})
+    return drafted(kind, two.rows, *args, two=two, **how)
 
 
 def _guesses_apart(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -23,6 +23,8 @@ from fedsyn.lazy import pa, pd
 if TYPE_CHECKING:
     #: A table of pandas, Polars, Arrow or DuckDB.
     AnyFrame: TypeAlias = pd.DataFrame | "ArrowStream"
+    #: One, or those of persons and of their rows, by their names.
+    AnyTables: TypeAlias = AnyFrame | Mapping[str, AnyFrame]
 
 #: What a table comes in and goes out as.
 Kind = Literal["pandas", "polars", "arrow"]

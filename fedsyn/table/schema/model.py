@@ -33,16 +33,8 @@ from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.links import Links, RowModel
 from fedsyn.table.schema.nested import Placed
 from fedsyn.table.schema.open import Found, Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
-from fedsyn.table.schema.people import People
-from fedsyn.table.schema.persons import (
-    RECORDS,
-    Persons,
-    counts_of_rows,
-    record_columns,
-    record_domain,
-    record_of,
-    require_persons,
-)
+from fedsyn.table.schema.people import People, counts_of_rows
+from fedsyn.table.schema.persons import RECORDS, Persons, record_columns, record_domain, record_of, require_persons
 from fedsyn.table.schema.problems import describe, require_usable
 from fedsyn.table.schema.remarks import Proposed, Remarks, proposed_in, remarks_of, text_with, without_rules
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
@@ -51,7 +43,7 @@ from fedsyn.table.schema.spread import spread
 from fedsyn.table.schema.values import MISSING_TEXT, written
 
 if TYPE_CHECKING:
-    from fedsyn.table.schema.frames import AnyFrame
+    from fedsyn.table.schema.frames import AnyFrame, AnyTables
 
 
 class Schema(BaseModel, Shown):
@@ -318,16 +310,9 @@ class Schema(BaseModel, Shown):
 
     @classmethod
     def draft(
-        cls,
-        frame: AnyFrame | Mapping[str, AnyFrame],
-        bins: int | None = None,
-        label: str | None = None,
-        keep: Collection[str] = (),
-        **how: Any,
+        cls, frame: AnyTables, bins: int | None = None, label: str | None = None, keep: Collection[str] = (), **how: Any
     ) -> Schema:
         """Proposes a schema (`draft.draft_columns`), which no run accepts before approval.
-
-        Two tables by their names, such as `{"patients": ..., "visits": ...}`, are persons and their rows.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"age": [34, 51] * 30, "ward": ["north", "south"] * 30})
@@ -340,13 +325,9 @@ class Schema(BaseModel, Shown):
         Raises:
             ConfigError, DataError: as `draft_columns`. SchemaError: every column is set aside.
         """
-        from fedsyn.table.schema.drafted_persons import require_apart
-        from fedsyn.table.schema.drafting import drafted
+        from fedsyn.table.schema.drafting import draft_of
 
-        if isinstance(frame, Mapping):
-            how["two"] = two = require_apart({name: as_frame(table) for name, table in frame.items()})
-            frame = two.rows
-        schema: Schema = drafted(cls, as_frame(frame), bins, label, keep, **how).schema
+        schema: Schema = draft_of(cls, frame, bins, label, keep, **how).schema
         return schema
 
     def edited(self, **columns: dict[str, Any]) -> Schema:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.lazy import pd
 from fedsyn.table.schema.column_base import IdentifierColumn
 from fedsyn.table.schema.conditions import DrawnRows
+from fedsyn.table.schema.persons import places
 
 Settle = Callable[[DrawnRows, np.random.Generator], Any]
 
@@ -115,3 +116,11 @@ class People:
         out, there = values.copy(), np.flatnonzero(~absent)
         out[there] = values[there][np.lexsort((values[there], self.whose[there]))]
         return out
+
+
+def counts_of_rows(records: Any, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns counts of rows' codes from those of records.
+
+    A record shows one row of each person: the rows that are not there are left out.
+    """
+    return {name: counts[name][places(records.columns[name])] for name in records.rows.columns if name in counts}

@@ -102,7 +102,7 @@ def next_name(name: str) -> str:
 
 
 def is_along(name: str, names: Collection[str]) -> bool:
-    """Returns whether a record's column is none of the table's.
+    """Returns whether a column stands in records alone.
 
     It is a number of rows, or a column of the next row. `names` are all columns of the record.
     """
@@ -243,14 +243,6 @@ def places(column: Column) -> Integers:
     """
     none, size = no_row_code(column), column.size
     return np.array([code for code in range(size) if code != none], np.int64)
-
-
-def counts_of_rows(records: Any, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns counts of rows' codes from those of records.
-
-    A record shows one row of each person: the rows that are not there are left out.
-    """
-    return {name: counts[name][places(records.columns[name])] for name in records.rows.columns if name in counts}
 
 
 def record_domain(rows: Any, columns: Mapping[str, Column]) -> Domain:

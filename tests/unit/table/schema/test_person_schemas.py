@@ -13,9 +13,18 @@ from fedsyn.config import WorkloadNode
 from fedsyn.errors import SchemaError
 from fedsyn.table.counting.workload import build_workload
 from fedsyn.table.data.records import RecordMaker
-from fedsyn.table.schema import Schema
+from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.holdings import Holding
-from fedsyn.table.schema.persons import BEFORE, COUNT, NO_ROW, next_name, no_row_code, places, require_records
+from fedsyn.table.schema.persons import (
+    BEFORE,
+    COUNT,
+    NO_ROW,
+    is_along,
+    next_name,
+    no_row_code,
+    places,
+    require_records,
+)
 
 COLUMNS: dict[str, Any] = {
     "patient": {"kind": "identifier", "make": "sequence"},
@@ -181,3 +190,26 @@ def test_records_need_persons_and_public_bins() -> None:
     private = {**COLUMNS, "cost": {"kind": "numeric", "bounds": "private"}}
     with pytest.raises(SchemaError, match="'cost' has private"):
         require_records(Schema.from_dict({"columns": private, "persons": {"id": "patient", "most_rows": 3}}))
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_numbers_of_rows_lie_inside_bins_as_counts_of_records_suggest(least: int) -> None:
+    """Also where a record has a code more, of rows that are not there; amounts that fall steeply lie low in a bin."""
+    records = schema(least=least).records
+    binned = {name: column for name, column in records.columns.items() if isinstance(column, BinnedColumn)}
+    counts = {name: np.ones(column.size) for name, column in binned.items()}
+    counts["cost"][:4] = counts["born"][:4] = [1000.0, 100.0, 10.0, 1.0]
+    shaped, rng = records.shaped(counts).rows, np.random.default_rng(0)
+    for name, width in (("cost", 25.0), ("born", 10.0)):
+        column = shaped.columns[name]
+        assert isinstance(column, BinnedColumn)
+        drawn = column.draw(np.zeros(4000, np.intp), rng)[0] - column.edges[0]
+        assert drawn.mean() < 0.42 * width  # evenly: half of it, with a standard error of 0.005
+    assert shaped.to_dict() == records.rows.to_dict() and shaped.rows is shaped
+
+
+def test_a_record_s_own_columns_are_told_from_the_table_s() -> None:
+    names = [*schema().records.columns]
+    after = [next_name(name) for name in ("admitted", "ward", "cost")]
+    assert [name for name in names if is_along(name, names)] == [COUNT, BEFORE, *after]
+    assert not is_along("next visit", ["next visit", "ward"])
