@@ -213,9 +213,8 @@ def compare_tables(
         raise DataError(f"the {'synthetic' if len(real) else 'real'} table has no rows to compare")
     label = schema.label if label is None and schema is not None else label
     names, rules = _shared_columns(real, synthetic, schema, label)
-    sizes = (len(real), len(synthetic), 0 if holdout is None else len(holdout))
-    if max(sizes) > MOST_ROWS:
-        rules.append(f"At most {MOST_ROWS:,} rows of each table, drawn at random, were read.")
+    sizes = {"real": len(real), "synthetic": len(synthetic), "holdout": 0 if holdout is None else len(holdout)}
+    rules += [f"At most {MOST_ROWS:,} rows of each table, drawn at random, were read."] * (max(sizes.values()) > MOST_ROWS)
     by = "" if schema is None or schema.persons is None else schema.persons.id
     whole = [_sampled(table, MOST_ROWS, rng, by) for table in (real, synthetic, holdout) if table is not None]
     tables = whole if schema is None else [there_are(schema, table) for table in whole]
@@ -228,17 +227,14 @@ def compare_tables(
     found = _of_the_whole(columns, pairs, readings, codes, [t[names] for t in tables[:2]], regressions, label, rng)
     if schema is not None and schema.persons is not None:
         found["persons"] = persons_score(whole[0], whole[1], names, schema.persons, rng)
-        rules += () if isinstance(found["persons"], str) else found["persons"].rules
     missing = {what: why for what, why in found.items() if isinstance(why, str)}
     known: dict[str, Any] = {what: None if what in missing else one for what, one in found.items()}
+    known |= {f"{table}_rows": rows for table, rows in sizes.items()}
     return TableComparison(
         columns=tuple(sorted(columns, key=lambda column: -column.judged().loss)),
         pairs=pairs,
         missing=missing,
         rules=(*rules, *pair_rules),
-        real_rows=sizes[0],
-        synthetic_rows=sizes[1],
-        holdout_rows=sizes[2],
         label=label,
         **known,
     )

@@ -201,7 +201,8 @@ def not_looked_at(evaluation: Evaluation) -> list[str]:
     lacking: dict[str, list[str]] = {}
     for what, why in evaluation.missing.items():
         lacking.setdefault(why, []).append(_TITLES[what])
-    return [*evaluation.rules, *(f"{', '.join(names)}: {why}." for why, names in lacking.items())]
+    rules = [*evaluation.rules, *(evaluation.persons.rules if evaluation.persons else ())]
+    return [*rules, *(f"{', '.join(names)}: {why}." for why, names in lacking.items())]
 
 
 def _marginals(columns: Sequence[ColumnScore], anchor: str = "column") -> list[Marginal]:
