@@ -45,6 +45,7 @@ MOST_ROWS = 200_000
 MOST_PAIRED_COLUMNS = 60
 MOST_COUNTED = 20_000_000  # rows times pairs
 _FEWEST_COUNTED_ROWS = 5_000
+_SOME_ROWS = f"At most {MOST_ROWS:,} rows of each table, drawn at random, were read."
 _HELD_OUT = "needs real rows that the table was not made from (a run: data.test_fraction above 0)"
 _THROUGH = 5_000  # real rows that a schema alone is tried on
 #: What stands beside what a comparison shows.
@@ -214,7 +215,7 @@ def compare_tables(
     label = schema.label if label is None and schema is not None else label
     names, rules = _shared_columns(real, synthetic, schema, label)
     sizes = {"real": len(real), "synthetic": len(synthetic), "holdout": 0 if holdout is None else len(holdout)}
-    rules += [f"At most {MOST_ROWS:,} rows of each table, drawn at random, were read."] * (max(sizes.values()) > MOST_ROWS)
+    rules += [_SOME_ROWS] * (max(sizes.values()) > MOST_ROWS)
     by = "" if schema is None or schema.persons is None else schema.persons.id
     whole = [_sampled(table, MOST_ROWS, rng, by) for table in (real, synthetic, holdout) if table is not None]
     tables = whole if schema is None else [there_are(schema, table) for table in whole]
