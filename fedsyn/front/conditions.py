@@ -105,7 +105,7 @@ def _with_columns(schema: Schema, columns: dict[str, Any]) -> Schema:
     A person's own ones are drawn by the schema of the rows.
     """
     restricted = schema.model_copy(update={"columns": columns})
-    if schema.rows is not schema:
+    if schema.of_persons is not None:
         mine = {name: columns[name] for name in person_attributes(schema.rows)}
         restricted._rows = schema.rows.model_copy(update={"columns": {**schema.rows.columns, **mine}})
     for cached in ("every_column", "compiled", "domain"):  # made once, of the columns before they were cut
@@ -119,7 +119,7 @@ def _require_of_persons(schema: Schema, column: str, name: str) -> None:
 
     Somebody asks for persons who have such a row. The model knows one row of each and the next one.
     """
-    if schema.rows is schema or name in (COUNT, *person_attributes(schema.rows)):
+    if schema.of_persons is None or name in (COUNT, *person_attributes(schema.rows)):
         return
     others = first_of([f"'{one}'" for one in (*person_attributes(schema.rows), COUNT)], 4)
     raise ConfigError(

@@ -101,7 +101,7 @@ def as_table(schema: Schema) -> Schema:
 
     Records stand in it one by one, whole persons are not made of them.
     """
-    if schema.rows is schema:
+    if schema.of_persons is None:
         return schema
     return Schema(columns=schema.columns, missing_values=schema.missing_values, approved=schema.approved)
 

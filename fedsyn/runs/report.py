@@ -488,7 +488,7 @@ def _alone(out: Path, schema: Schema, codes: Codes | None) -> tuple[list[Margina
         return [], {}
     codes = _first_rows(file, schema) if codes is None else codes[:DRAWN_ROWS]
     marginals = list[Marginal]()
-    if schema.rows is not schema:
+    if schema.of_persons is not None:
         if not file.is_file():
             return [], {}
         numbers = shares(codes, schema.domain)[list(schema.domain).index(COUNT)]
