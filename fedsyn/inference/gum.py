@@ -126,8 +126,8 @@ def fit_rows(
         weights = projected(targets, (*others, axis)).reshape(-1, domain.shape[axis])
         if axis in peeled.barred:
             weights = possible_weights(weights, peeled.barred[axis].reshape(weights.shape))
-        group = _cells(table, others, [domain.shape[other] for other in others], np.int64)
-        table[axis] = deal(weights, group, rng)
+        group = _cells(table, others, [domain.shape[other] for other in others])
+        table[axis] = deal(weights, group.astype(np.int64), rng)
     return np.ascontiguousarray(table.T)
 
 
@@ -280,7 +280,7 @@ def update(
         zeros: structural zeros; the attributes of each are all in `columns`, or none of them is in `axes`.
     """
     goal = target.ravel()
-    cell = _cells(table, axes, target.shape, np.int32)
+    cell = _cells(table, axes, target.shape)
     cells = RowsByCell.of(cell, goal.size)
     have = cells.counts
     # Gaps of a row or more, and how many rows to move: the share alpha of them, rounded at random.
@@ -316,15 +316,17 @@ def update(
     return moves
 
 
-def _cells(table: np.ndarray, axes: Axes, shape: Sequence[int], dtype: type[np.integer]) -> np.ndarray:
+def _cells(table: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
     """Returns the flat cell of each row in a marginal, (n,).
 
-    The marginal is over `axes`, and has this shape.
+    The marginal is over `axes`, and has this shape. Cells have the smallest type that holds their number: most
+    marginals of two attributes need one byte, and bytes are added up many at a time.
     """
-    index = np.zeros(table.shape[1], dtype) if not axes else table[axes[0]].astype(dtype)
+    kind = np.min_scalar_type(math.prod(shape))
+    index = table[axes[0]].astype(kind) if axes else np.zeros(table.shape[1], kind)
     for axis, size in zip(axes[1:], shape[1:], strict=True):
-        index *= dtype(size)
-        index += table[axis]
+        index *= kind.type(size)
+        np.add(index, table[axis], out=index, casting="unsafe")
     return index
 
 
@@ -357,9 +359,15 @@ class RowsByCell:
 
     @classmethod
     def of(cls, cell: np.ndarray, cells: int) -> RowsByCell:
-        """Sorts rows by counting, as transposing a sparse matrix does."""
+        """Sorts rows by counting.
+
+        NumPy sorts bytes so; what is wider goes by the transpose of a sparse matrix.
+        """
+        if cell.itemsize == 1:
+            counts = np.bincount(cell, minlength=cells)
+            return cls(np.argsort(cell, kind="stable"), np.cumsum(counts) - counts, counts)
         n = len(cell)
-        entries = np.ones(n, np.int8), cell, np.arange(n + 1, dtype=cell.dtype)
+        entries = np.ones(n, np.int8), cell.astype(np.int32), np.arange(n + 1, dtype=np.int32)
         matrix = csc_array(entries, shape=(cells, n)).tocsr()
         return cls(matrix.indices, matrix.indptr[:-1], np.diff(matrix.indptr))
 

@@ -11,7 +11,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.front.testing.schemas import awkward_names, awkward_table
 from fedsyn.inference import GumConfig, Measurement, consistent, synthesize
 from fedsyn.inference.consistency import agree
-from fedsyn.inference.gum import RowsByCell, _peel, fit_rows, update
+from fedsyn.inference.gum import RowsByCell, _cells, _peel, fit_rows, update
 from fedsyn.table.counting.marginals import count
 
 DOMAIN = Domain(("a", "b", "c", "d", "e"), (4, 3, 5, 2, 6))
@@ -274,8 +274,9 @@ def test_copies_keep_the_correlations_that_replacements_break() -> None:
     assert (replaced[0] != replaced[1]).sum() > 1000
 
 
-def test_rows_are_found_by_their_cells() -> None:
-    cell = np.array([2, 0, 2, 1, 2, 0, 2], dtype=np.int32)
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int32])
+def test_rows_are_found_by_their_cells(kind: type[np.integer]) -> None:
+    cell = np.array([2, 0, 2, 1, 2, 0, 2], dtype=kind)
     cells = RowsByCell.of(cell, 5)
     assert cells.rows.tolist() == [1, 5, 3, 0, 2, 4, 6]  # cell after cell, inside a cell in their order
     assert cells.starts.tolist() == [0, 2, 3, 7, 7] and cells.counts.tolist() == [2, 1, 4, 0, 0]
@@ -284,6 +285,29 @@ def test_rows_are_found_by_their_cells() -> None:
     wanted = np.repeat([0, 1, 2], 200)
     drawn = cells.one_of(wanted, np.random.default_rng(0))
     assert (cell[drawn] == wanted).all() and set(drawn) == set(range(7))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((15, 17), np.uint8),
+        ((16, 16), np.uint16),
+        ((1, 256), np.uint16),
+        ((255, 257), np.uint16),
+        ((256, 256), np.uint32),
+    ],
+)
+@pytest.mark.parametrize("stored", [np.uint8, np.uint16, np.uint32])
+def test_cells_have_the_smallest_type_that_holds_them(
+    shape: tuple[int, int], kind: type[np.integer], stored: type[np.integer]
+) -> None:
+    # Tables are stored by their widest attribute, which may be another one.
+    rng = np.random.default_rng(0)
+    values = np.stack([np.r_[rng.integers(0, size, 500), 0, size - 1] for size in shape])
+    table = values.astype(np.promote_types(stored, np.min_scalar_type(max(shape) - 1)))
+    cell = _cells(table, (0, 1), shape)
+    assert cell.dtype == kind
+    assert (cell == np.ravel_multi_index(tuple(values), shape)).all()
 
 
 def test_peeling_leaves_the_cycles() -> None:
