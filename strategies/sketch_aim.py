@@ -372,13 +372,22 @@ class SketchAim(MechanismStrategy):
         They are the most useful part of a plan for all that is left of mu^2. The first round also buys the plan's
         one-way marginals; the last round spends what is left.
         """
-        cliques, share = self.candidates.cliques, t / self.options.rounds
+        cliques, share = self.candidates.cliques, self.share_of_tree(t)
         errors = self.errors(sketched, measurements, self.view)
         inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share, PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
         new = self.chosen(errors, eligible, share, left + errors.paid)
         self.say(new, t)
         return self.divided(errors, new, left, t)
+
+    def share_of_tree(self, t: int) -> float:
+        """Returns the part of the tree that a round's plan may fill.
+
+        A plan takes each clique to tell nothing of the others, so given all of the tree at once it foresees less error
+        than there will be. Fits of earlier rounds show what is missed beside them.
+        """
+        rounds: int = self.options.rounds
+        return t / rounds
 
     @cached_property
     def planner(self) -> Planner:

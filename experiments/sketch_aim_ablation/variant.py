@@ -64,6 +64,7 @@ class VariantOptions(SketchAimOptions):
         one_way: what the plan buys of one-way marginals: 'flat', cells; 'hierarchical', blocks of 1, 2, 4, ... values.
         always: sketches also where they could not show anything.
         room: where the model is full, a plan by gain for room is weighed against the plan by gain alone.
+        staged: the plan of round t fills t/T of the tree; else of all.
         residuals: chosen marginals are measured without their one-way parts; else as counts.
         factors: hidden factors, and an order for values that have none, are looked for in interactions of pairs.
     """
@@ -75,6 +76,7 @@ class VariantOptions(SketchAimOptions):
     one_way: Literal["hierarchical", "flat"] = "flat"
     always: bool = False
     room: bool = True
+    staged: bool = True
     residuals: bool = True
     factors: bool = True
 
@@ -300,6 +302,9 @@ class Variant(SketchAim):
         if self.options.room:
             return super().best(errors, eligible, share, budget)
         return self.planner.best(errors, eligible, self.room(share), budget)
+
+    def share_of_tree(self, t: int) -> float:
+        return super().share_of_tree(t) if self.options.staged else 1.0
 
     # What is asked for ------------------------------------------------------------------------------------------------
 

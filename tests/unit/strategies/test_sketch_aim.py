@@ -46,7 +46,7 @@ CODES = TABLE.encode()
 D = len(DOMAIN)
 MU = PrivacyBudget(1.0, 1e-5).mu
 KINDS = ["interactions", "groups", "count", "signs"]
-SWITCHES = {"always", "room", "sketch", "sizes", "even", "residuals"}
+SWITCHES = {"always", "room", "staged", "sketch", "sizes", "even", "residuals"}
 
 
 def config(clients: int = 3, nodes: Any = None, **options: Any) -> Any:
@@ -456,6 +456,16 @@ def test_nothing_is_measured_that_the_model_has_no_room_for() -> None:
     outcome = finished(run(parts, nodes=nodes))
     cliques = outcome.strategy.capacity.cliques
     assert cliques and model_size(DOMAIN, cliques) <= room < model_size(DOMAIN, outcome.strategy.candidates.cliques)
+
+
+def test_a_round_plans_for_its_part_of_the_tree() -> None:
+    nodes = {"inference": {"max_cells": 100}, "privacy": {"epsilon": 5.0, "delta": 1e-5}}
+    parts = tuple(dependent()[k::3] for k in range(3))
+    sizes = {}
+    for staged in (True, False):
+        records = finished(run(parts, nodes=nodes, staged=staged)).strategy.records
+        sizes[staged] = model_size(DOMAIN, [tuple(clique.split(" × ")) for clique in records[1].selected])
+    assert sizes[True] <= 100 / 3 < sizes[False] <= 100
 
 
 def test_the_last_round_says_what_a_larger_model_would_be_worth() -> None:
