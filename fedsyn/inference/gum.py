@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.sparse import csc_array
 
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Clique, Domain, Flags
@@ -39,6 +38,7 @@ from fedsyn.inference.consistency import consistent
 from fedsyn.inference.estimation import estimate
 from fedsyn.inference.junction_tree import model_size, pass_cost
 from fedsyn.inference.measurements import Measurement
+from fedsyn.inference.rows_by_cell import RowsByCell
 from fedsyn.inference.sampling import deal
 from fedsyn.table.counting.hierarchy import HierarchicalMeasurement
 
@@ -341,50 +341,6 @@ def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.
     edges[np.flatnonzero(weights)[-1] :] = count
     edges[1:] -= edges[:-1].copy()  # in small tables much faster than np.diff with a first value
     return edges
-
-
-@dataclass(frozen=True, eq=False)
-class RowsByCell:
-    """The rows of each cell of a marginal.
-
-    Attributes:
-        rows: (n,) rows, cell after cell, inside a cell in their order.
-        starts: (cells,) where each cell begins among them.
-        counts: (cells,) rows of each.
-    """
-
-    rows: np.ndarray
-    starts: np.ndarray
-    counts: np.ndarray
-
-    @classmethod
-    def of(cls, cell: np.ndarray, cells: int) -> RowsByCell:
-        """Sorts rows by counting.
-
-        NumPy sorts bytes so; what is wider goes by the transpose of a sparse matrix.
-        """
-        if cell.itemsize == 1:
-            counts = np.bincount(cell, minlength=cells)
-            return cls(np.argsort(cell, kind="stable"), np.cumsum(counts) - counts, counts)
-        n = len(cell)
-        entries = np.ones(n, np.int8), cell.astype(np.int32), np.arange(n + 1, dtype=np.int32)
-        matrix = csc_array(entries, shape=(cells, n)).tocsr()
-        return cls(matrix.indices, matrix.indptr[:-1], np.diff(matrix.indptr))
-
-    def free(self, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Returns the first `wanted[c]` rows of each cell c, shuffled.
-
-        A cell with fewer rows gives all of them.
-        """
-        some = np.flatnonzero(wanted)
-        taken = np.minimum(wanted[some], self.counts[some])
-        places = np.repeat(self.starts[some] - (np.cumsum(taken) - taken), taken) + np.arange(int(taken.sum()))
-        return rng.permutation(self.rows[places])
-
-    def one_of(self, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Returns a random row of each wanted cell, none of them empty."""
-        places = self.starts[wanted] + (rng.random(len(wanted)) * self.counts[wanted]).astype(np.int64)
-        return np.asarray(self.rows[places])
 
 
 # Where rows start: a forest of informative pairs, or rows that zeros allow ------------------------------------------

@@ -46,7 +46,10 @@ class Pulled(NamedTuple):
 
 
 def _norm(marginals: Any, data: Pulled, targets: int) -> Any:
-    """Returns half the squared norm of what is seen, less `targets` times the measured values."""
+    """Returns half the squared norm of the residuals.
+
+    They are of what is seen, less `targets` times the measured values.
+    """
     out = 0.0
     for m in data.measurements:
         residual = (m.query(marginals.project(m.clique)) - targets * m.noisy_measurement) / m.stddev

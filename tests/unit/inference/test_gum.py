@@ -11,7 +11,8 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.front.testing.schemas import awkward_names, awkward_table
 from fedsyn.inference import GumConfig, Measurement, consistent, synthesize
 from fedsyn.inference.consistency import agree
-from fedsyn.inference.gum import RowsByCell, _cells, _peel, fit_rows, update
+from fedsyn.inference.gum import _cells, _peel, fit_rows, update
+from fedsyn.inference.rows_by_cell import RowsByCell
 from fedsyn.table.counting.marginals import count
 
 DOMAIN = Domain(("a", "b", "c", "d", "e"), (4, 3, 5, 2, 6))
