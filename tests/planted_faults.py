@@ -216,8 +216,8 @@ FAULTS = {
         "unit/evaluation/test_verdict_thresholds.py",
     ),
     "a chance of a false link for each pair of real rows": Fault(
-        "fedsyn/evaluation/real/comparison.py",
-        "comparison.chance * len(grouping.pairs) < CHANCE",
+        "fedsyn/evaluation/real/pairs.py",
+        "comparison.chance * len(wanted) < CHANCE",
         "comparison.chance < CHANCE",
         "unit/evaluation/test_verdict_thresholds.py",
     ),

@@ -288,7 +288,7 @@ def test_each_way_is_read_from_its_file(copy: Path) -> None:
     asked = {"holders": 3, "confidence": 0.95, "figures": {}, "notes": []}
     (copy / FEDERATED_FILE).write_text(json.dumps({"format": 1, **asked}), encoding="utf-8")
     found = load_evaluation(copy, FederatedQuality)
-    assert found is not None and found.document() == {"rows": "training", **asked}
+    assert found is not None and found.document() == {"rows": "training", "of": "rows", **asked}
     assert [type(one) for one in load_evaluations(copy)] == [TableComparison, FederatedQuality, PredictedQuality]
     assert [type(one) for one in load_evaluations(copy, public=True)] == [FederatedQuality, PredictedQuality]
 
