@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,22 @@ def test_a_change_is_the_next_value_minus_this_one() -> None:
     assert with_changes("x ~ sex", tables) == "x ~ sex"
     with pytest.raises(ConfigError, match="'sex' does not change from a row of a person to the next"):
         with_changes("change(sex) ~ x", tables)
+
+
+def test_a_slope_of_changes_rests_on_pairs() -> None:
+    """Sums of products of differences are those of the columns, two by two."""
+    rng = np.random.default_rng(6)
+    frames = []
+    for _ in range(3):
+        x, y, z, w = rng.normal(size=(4, 500))
+        frames.append(pd.DataFrame({COUNT: 2, "x": x, "y": x + y, "next x": z, "next y": z + w}))
+    pairs = {frozenset(pair) for pair in combinations(["x", "y", "next x", "next y"], 2)}
+    records = Records(rows=["x", "y"], in_order=False)
+    for held, answer in ((pairs, True), (pairs - {frozenset({"next x", "y"})}, False)):
+        tables = SyntheticTables(frames, 100, frozenset(held), records=records)
+        found = fedsyn.analyse(tables, "change(y) ~ change(x)", per="person").to_frame()
+        assert found["held"].tolist() == [answer] * 2
+        assert found["estimate"].iloc[1] == pytest.approx(1.0, abs=0.2)
 
 
 @pytest.mark.parametrize(
