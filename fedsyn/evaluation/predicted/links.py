@@ -45,6 +45,7 @@ from fedsyn.selection.planning import shrunk
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.sums import Groups
 from fedsyn.table.schema import CategoricalColumn, Schema
+from fedsyn.table.schema.persons import no_row_code, row_columns
 from fedsyn.table.schema.rules import Nested
 
 Floats = npt.NDArray[np.float64]
@@ -205,6 +206,17 @@ def seen_links(
     return SeenLinks(tuple(links), len(pairs), len(taken), unlinked, round(least, 3), joined, orderless)
 
 
+def with_rows(schema: Schema) -> frozenset[str]:
+    """Returns the columns of records that also say who has a row.
+
+    Two of them go along as nobody has one value and no row, and a person's own column goes along with having rows. The
+    rows of a table show no such link.
+    """
+    if schema.of_persons is None:
+        return frozenset()
+    return frozenset(name for name in row_columns(schema.rows) if no_row_code(schema.columns[name]) >= 0)
+
+
 def looks(
     effects: Effects,
     sketches: Sequence[SketchError],
@@ -226,6 +238,8 @@ def looks(
     apart = dict(zip(sketched, shrunk(*off).tolist(), strict=True))
     view, chance = ModelView(effects.model), CHANCE / max(1, len(pairs))  # type: ignore[arg-type]
     for pair in pairs:
+        if schema is not None and not with_rows(schema).isdisjoint(pair):
+            continue
         first, second = pair
         groups, at = (few[first], few[second]), (orders[first], orders[second])
         look = _look(effects, pair, groups, sketched, apart)

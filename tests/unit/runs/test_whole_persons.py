@@ -75,6 +75,10 @@ def fitted(
     return made.fit(table)
 
 
+#: Values of two columns that are independent of each other.
+ROWS = {"a": ("x", "y"), "b": ("u", "v")}
+
+
 def require_persons(table: pd.DataFrame) -> None:
     """What is said of a person in all rows is the same in all, and rows stand in order; constraints hold."""
     each = table.groupby("patient")
@@ -118,6 +122,29 @@ def test_persons_without_a_row_stay_persons() -> None:
     assert without["severity"].isna().all() and without["left"].isna().all()
     assert not without["patient"].isin(made.dropna(subset=["admitted"])["patient"]).any()
     assert len(without) / made["patient"].nunique() == pytest.approx(0.4, abs=0.05)
+
+
+def test_who_has_no_row_is_no_link_between_values() -> None:
+    """Values of two columns go along in records where nobody has one of them alone; in rows they need not."""
+    rng = np.random.default_rng(8)
+    whose = np.repeat(np.arange(2_000), np.maximum(1, 2 * rng.integers(0, 2, 2_000)))
+    rows = pd.DataFrame(
+        {"who": whose, "a": rng.choice(["x", "y"], len(whose)), "b": rng.choice(["u", "v"], len(whose))}
+    )
+    alone = rows["who"].map(rows["who"].value_counts()) == 1
+    columns: dict[str, Any] = {"who": {"kind": "identifier"}}
+    columns |= {name: {"kind": "categorical", "categories": [*pair], "other": False} for name, pair in ROWS.items()}
+    found = {}
+    for least in (0, 1):
+        persons = {"id": "who", "most_rows": 2, "least_rows": least}
+        table = rows.assign(a=rows["a"].mask(alone), b=rows["b"].mask(alone)) if least == 0 else rows
+        made = fedsyn.Synthesizer(
+            20, 1e-6, {"columns": columns, "persons": persons}, seed=1, privacy={"unit": "person"}, progress=False
+        ).fit(table)
+        found[least] = made.predicted_quality.seen
+    assert not found[0].links and not found[1].links  # of a and b, which are independent
+    assert (found[0].pairs, found[0].looked, found[1].looked) == (1, 0, 1)
+    assert found[0].hiding() == "nothing released shows links in the pair"
 
 
 @pytest.mark.parametrize("order", [False, True])
