@@ -22,6 +22,8 @@ from fedsyn.ledgers.party_ledger import PartyLines
 from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
 from fedsyn.privacy.statement import UNIT
 
+#: Whom a party's entries protect. Its orders do not say whose records they count.
+OF_A_PARTY = f"{UNIT}; of a run for persons, one person with all rows"
 _FORMAT = 1
 _BEGINS = b'{"format": '  # every line of a ledger
 #: Columns of `rows`, in order.
@@ -230,7 +232,7 @@ def summary(opened: LedgerReading) -> dict[str, Any]:
         "ledger": opened.path.name,
         "of": "a holder's table" if opened.node is not None else "a party",
         "id": opening.get("id"),
-        "unit": UNIT if opened.node is None else opened.node.unit,
+        "unit": OF_A_PARTY if opened.node is None else opened.node.unit,
         "adds_up_as": opened.kind,
         "rho": rho,
         "delta": delta,

@@ -109,6 +109,7 @@ def test_a_partys_ledger_is_shown_verified_and_exported_too(fedsyn: Fedsyn, part
     shown = fedsyn("ledger", "show", party)
     assert shown.code == 0 and "spent: rho 0.04" in shown.out
     assert [line.split()[0] for line in shown.out.splitlines()[1:3]] == ["a", "b"]
+    assert "one person with all rows" in json.loads(fedsyn("ledger", "export", party).out)["unit"]
     verified = fedsyn("ledger", "verify", party)
     assert verified.code == 0 and "6 lines, each follows the one before it" in verified.out
     found = list(csv.DictReader(io.StringIO(fedsyn("ledger", "export", party, "--format", "csv").out)))
