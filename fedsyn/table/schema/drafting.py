@@ -141,7 +141,7 @@ def _guesses_apart(
     checked_names(frame, None, label, keep)
     parts = [[name for name in frame.columns if (name in two.own.columns) == own] for own in (True, False)]
     tables = two.own[parts[0]].drop(columns=two.key), frame[parts[1]]
-    guesses = {two.key: how(frame[[two.key]], label=None)[two.key]}
+    guesses = {two.key: how(two.own[[two.key]], label=None)[two.key]}
     if not getattr(guesses[two.key].column, "person", False):
         guesses[two.key] = replace(guesses[two.key], column=IdentifierColumn(person=True, drafted=("kind", "person")))
     for table in tables:

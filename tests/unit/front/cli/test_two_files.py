@@ -53,6 +53,7 @@ def test_two_files_are_one_schema(call: Fedsyn, turned: bool) -> None:
     assert result.code == 0, result
     said = "patients.csv has one row of each person, visits.csv has their rows: 'patient_id' says whose"
     assert f"{said}; 30 people without a row" in flat(result.out)
+    assert "patient_id identifier, new 300 " in flat(result.out)  # people, not rows or those who have one
     assert "--data patients.csv" in result.out and "--data visits.csv" in result.out
     persons = Schema.load("schema.yaml").persons
     assert persons is not None and persons.tables == ("patients", "visits") and persons.least_rows == 0
