@@ -63,20 +63,21 @@ class PosteriorTables:
             raise InputError(
                 "several tables need the run's measurements.npz, which a mechanism without marginals does not write"
             )
-        schema, persons = as_table(release.schema), release.schema.rows.persons
+        schema, persons = as_table(release.schema), release.schema.of_persons
+        own = () if persons is None else person_attributes(release.schema.rows)
+        of_rows = {*schema.columns} - {*own, COUNT} if persons is not None and persons.in_order else set()
+        if beyond := sorted(of_rows & {*where}):
+            raise InputError(
+                f"where: '{beyond[0]}' differs between the rows of a person, and tables for an analysis can be "
+                f"restricted to persons alone: {first_of(own, 10) or 'none'}"
+            )
         self._posterior = Posterior(release.model, release.evidence, numbers_of(schema, release.model))
         self.schema, self._where = schema, where
         self.real = restrict(schema, self._posterior.centre, where)[1].total
         self.size = min(MOST_UNASKED, max(1, round(_LARGER * self.real))) if rows is None else rows
         self.facts: dict[str, Any] = {"held": held_of(schema, self._posterior), "given": sorted(where)}
-        if schema is not release.schema and persons is not None:
+        if persons is not None:
             self.facts["records"] = {"rows": list(row_columns(release.schema.rows)), "in_order": persons.in_order}
-            of_rows = {*schema.columns} - {*person_attributes(release.schema.rows), COUNT}
-            if beyond := sorted(where.keys() & of_rows) if persons.in_order else []:
-                raise InputError(
-                    f"where: '{beyond[0]}' differs between the rows of a person, and tables for an analysis can be "
-                    f"restricted to persons alone: {first_of(person_attributes(release.schema.rows), 10) or 'none'}"
-                )
 
     def draws(
         self, count: int, randomness: Randomness, progress: bool | None = None

@@ -192,6 +192,15 @@ class PersonUnit(Unit):
 
 
 ROW = Unit()
+_KINDS = {"row": Unit, "person": PersonUnit, "client": ClientUnit}
+
+
+def kind_of(unit: object) -> type[Unit]:
+    """Returns the kind of a unit under `privacy.unit`.
+
+    Any other word is for a row.
+    """
+    return _KINDS.get(str(unit), Unit)
 
 
 def counted_as(unit: str) -> tuple[str, str]:
@@ -200,7 +209,7 @@ def counted_as(unit: str) -> tuple[str, str]:
     >>> counted_as("person"), counted_as("client")
     (('person', 'people'), ('row', 'rows'))
     """
-    return (PersonUnit if unit == "person" else Unit).counted
+    return kind_of(unit).counted
 
 
 #: What a promise for one row does not cover.

@@ -114,23 +114,16 @@ class Federation:
 
     def fedsyn_run(self, config: Path, out: Path, *sets: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """`fedsyn run` as its user types it, with this federation's Flower home."""
-        command = [str(BIN / "fedsyn"), "run", str(config), "--out", str(out)]
-        for assignment in sets:
-            command += ["--set", assignment]
-        return subprocess.run(
-            command,
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        settings = [word for assignment in sets for word in ("--set", assignment)]
+        return self._typed("fedsyn", "run", str(config), "--out", str(out), *settings, timeout=timeout)
 
     def flwr(self, *words: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """A command of Flower's as its user types it, with this federation's Flower home."""
+        return self._typed("flwr", *words, timeout=timeout)
+
+    def _typed(self, command: str, *words: str, timeout: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(BIN / "flwr"), *words],
+            [str(BIN / command), *words],
             env=self.environment,
             cwd=self.folder,
             capture_output=True,

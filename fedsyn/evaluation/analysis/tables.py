@@ -128,7 +128,7 @@ def tables_of(tables: Any) -> SyntheticTables:
     marked = marked_columns(Schema.from_dict(facts["marked"])) if facts.get("marked") else {}
     frames = _checked([as_words(frame, marked) for frame in frames])
     held, given_columns = frozenset(map(frozenset, facts["held"])), frozenset(facts["given"])
-    records = None if facts.get("records") is None else Records.model_validate(facts["records"])
+    records = _records_in(facts)
     return SyntheticTables(frames, facts.get("real_rows"), held, given_columns, facts.get("bins", {}), marked, records)
 
 
@@ -150,7 +150,7 @@ def _of_path(path: Path) -> SyntheticTables:
         cliques = None if held is None else frozenset(frozenset(map(str, clique)) for clique in held)
         real_rows = None if real is None else float(real)
         given_columns = frozenset(map(str, facts.get("given", ())))
-        records = None if facts.get("records") is None else Records.model_validate(facts["records"])
+        records = _records_in(facts)
     except (DataError, ValueError, KeyError, TypeError, OverflowError):
         raise DataError(f"{facts_file} cannot be read: draw the tables again") from None
     file = path / "schema.yaml"
@@ -159,6 +159,14 @@ def _of_path(path: Path) -> SyntheticTables:
     frames = [as_words(_frame(_inside(path, name), schema), marked) for name in names]
     bins = {} if schema is None else bins_of(schema)
     return SyntheticTables(_checked(frames), real_rows, cliques, given_columns, bins, marked, records)
+
+
+def _records_in(facts: Mapping[str, Any]) -> Records | None:
+    """Returns what facts say of records.
+
+    Raises ValueError where they cannot be read.
+    """
+    return None if facts.get("records") is None else Records.model_validate(facts["records"])
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -192,15 +200,13 @@ def without_words(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     """Returns records in which a row that is not there is missing."""
     import pandas as pd
 
-    there = {}
+    there, marked = {}, marked_columns(schema)
     for name, column in schema.columns.items():
         if no_row_code(column) >= 0:
             series = frame[name].where(frame[name] != NO_ROW)
-            if isinstance(column, BinnedColumn) and holds_numbers(column) and name not in marked_columns(schema):
-                numbers = _numbers(series, column) if isinstance(column, WrittenNumber) else pd.to_numeric(series)
-                there[name] = numbers
-            else:
-                there[name] = series
+            if isinstance(column, BinnedColumn) and holds_numbers(column) and name not in marked:
+                series = _numbers(series, column) if isinstance(column, WrittenNumber) else pd.to_numeric(series)
+            there[name] = series
     return frame.assign(**there)
 
 

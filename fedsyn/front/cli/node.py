@@ -240,11 +240,11 @@ def _explained(entry: ApprovalRecord, node: NodeFile) -> str:
 
 
 def _facts(entry: ApprovalRecord) -> str:
-    from fedsyn.privacy.unit import ClientUnit, PersonUnit, Unit
+    from fedsyn.privacy.unit import kind_of
 
     time = dt.datetime.fromtimestamp(entry.asked, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     privacy = entry.config.get("privacy", {})
-    whom = {"person": PersonUnit, "client": ClientUnit}.get(str(privacy.get("unit")), Unit).hidden
+    whom = kind_of(privacy.get("unit")).hidden
     budget = f"for {whom}, epsilon {privacy.get('epsilon')} at delta {privacy.get('delta')}"
     operator = f"signed by operator {entry.operator}" if entry.operator else "signed by nobody"
     return f"asked {time}, {budget}, {operator}, config-sha256 {entry.subject.config}"

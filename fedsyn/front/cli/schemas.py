@@ -205,20 +205,18 @@ def _together(
     if two is None and (not common or not names):
         _require_holders(columns)
     notes = [f"{file}: {note}" for file, part in zip(files, parts, strict=True) for note in part.said]
+    same = all(part.options == parts[0].options for part in parts)
+    known = parts[0].options if same else type(parts[0].options).of(options)
     if two is not None:
         if (both := [name for name in names if name != two.key]) and (first := two.tables[0]):
             notes.append(f"{', '.join(both)}: in both files; what {first} says of a person is taken")
-        same = all(part.options == parts[0].options for part in parts)
-        known = parts[0].options if same else type(parts[0].options).of(options)
         return Cells(two.rows, known, (*notes, two.said), parts[0].text), {}, named_as(two)
     for file, own in columns.items():
         if more := [name for name in own if name not in names]:
             notes.append(f"{file}: left out, as not every file has it: {', '.join(more)}")
     if moved := other_orders(columns):
         notes.append(f"{', '.join(moved)}: columns in another order, which changes nothing")
-    same = all(part.options == parts[0].options for part in parts)
     frames = {file: part.frame[names] for file, part in zip(files, parts, strict=True)}
-    known = parts[0].options if same else type(parts[0].options).of(options)
     return Cells(pd.concat(frames.values(), ignore_index=True), known, tuple(notes), parts[0].text), frames, None
 
 
@@ -429,10 +427,9 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
             for file, frame in frames.items()
         }
         rows = pd.concat(known.values(), ignore_index=True)
-        there = {file: there_are(schema, frame) for file, frame in known.items()}
-        holdings = holdings_of(schema, there if len(known) > 1 else {"": there_are(schema, rows)})
-        found = findings(schema, there_are(schema, rows), few)
-        return Seen(rows, found, holdings)
+        whole, there = there_are(schema, rows), {file: there_are(schema, frame) for file, frame in known.items()}
+        holdings = holdings_of(schema, there if len(known) > 1 else {"": whole})
+        return Seen(rows, findings(schema, whole, few), holdings)
 
 
 def _joined(schema: Schema, frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:

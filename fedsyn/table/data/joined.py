@@ -124,8 +124,13 @@ def there_are(schema: Schema, table: pd.DataFrame) -> pd.DataFrame:
     """Returns a table without the rows of persons without one."""
     if schema.persons is None or schema.persons.least_rows:
         return table
+    return table.loc[_has_row(schema, table)]
+
+
+def _has_row(schema: Schema, table: pd.DataFrame) -> pd.Series:
+    """Returns which rows say something that differs between rows, (rows,)."""
     some = table[[name for name in row_columns(schema) if name in table.columns]]
-    return table.loc[(some.notna() & (some != "")).any(axis=1)]
+    return (some.notna() & (some != "")).any(axis=1)
 
 
 def name_of(table: str) -> str:
@@ -144,8 +149,8 @@ def apart(table: pd.DataFrame, schema: Schema) -> dict[str, pd.DataFrame]:
     assert persons.tables is not None
     own, other = ([name for name in names if name in table.columns] for names in _columns(schema))
     each = table[own].drop_duplicates(persons.id).reset_index(drop=True)
-    rows = there_are(schema.model_copy(update={"persons": persons.model_copy(update={"least_rows": 0})}), table)
-    return dict(zip(persons.tables, (each, rows[other].reset_index(drop=True)), strict=True))
+    rows = table.loc[_has_row(schema, table), other]
+    return dict(zip(persons.tables, (each, rows.reset_index(drop=True)), strict=True))
 
 
 def _persons(schema: Schema) -> Persons:

@@ -184,8 +184,8 @@ def proposed_persons(
     name = max(names, key=lambda one: (vocabulary.is_person(one), guesses[one].values))
     whose = _numbered(frame[name], MISSING_TEXT.union(schema.missing_values))
     if holders.any():
-        whose = np.where(whose < 0, -1, np.unique((holders + 1) * (whose.max() + 2) + whose, return_inverse=True)[1])
-        whose[whose >= 0] = np.unique(whose[whose >= 0], return_inverse=True)[1]
+        known = whose >= 0
+        whose[known] = np.unique(holders[known] * (whose.max() + 1) + whose[known], return_inverse=True)[1]
     rows = np.bincount(whose[whose >= 0])
     several = int(np.count_nonzero(rows > 1))
     modelled = [one for one, guess in guesses.items() if not isinstance(guess.column, AsideColumn)]
