@@ -95,7 +95,7 @@ class Conditional:
         Args:
             codes: (n, d) rows; what stands in the open attributes means nothing.
             rng: one number for each row and open attribute.
-            tilt: open attribute -> (values,) log weights beside the model's.
+            tilt: open attribute -> log weights beside the model's, (values,), or (n, values) of each row.
 
         Raises:
             ValueError: a row that the model makes impossible, whatever is drawn.
@@ -103,12 +103,14 @@ class Conditional:
         out = np.array(codes)
         block = max(1, _CELLS // self._largest)
         for start in range(0, len(codes), block):
-            self._draw(out[start : start + block], rng, tilt or {})
+            here = slice(start, start + block)
+            some = {name: w[None] if w.ndim == 1 else w[here] for name, w in (tilt or {}).items()}
+            self._draw(out[here], rng, some)
         return out
 
     def _draw(self, rows: Codes, rng: RandomSource, tilt: Mapping[str, Floats]) -> None:
         factors = [Factor(scope, self._chosen(rows, given, table)) for given, scope, table in self._parts]
-        factors += [Factor((name,), weights[None]) for name, weights in tilt.items()]
+        factors += [Factor((name,), weights) for name, weights in tilt.items()]
         steps: list[tuple[str, Factor]] = []
         for name in self._order:
             mine = [factor for factor in factors if name in factor.scope]

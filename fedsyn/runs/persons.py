@@ -9,25 +9,31 @@ that are drawn would lie later than the model's records say, or earlier where th
 step are weighed by one factor for each value of the column that gives the order, with which the rows have the records'
 values. Nothing else only goes one way; weights for all columns made some tables better and others worse.
 
+Inside their bins the numbers of that column lie as far apart as the model's gaps say: once all rows are there, a gap is
+drawn for each two neighbours, given both, among those that their bins allow (`spaced`).
+
 All of it follows from the released model: no privacy is spent.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.domain import Codes, Flags, Floats, Integers
 from fedsyn.inference import AnyModel
 from fedsyn.inference.conditional import Conditional, graphical
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.ordered import IntegerColumn
 from fedsyn.table.schema.people import People
 from fedsyn.table.schema.persons import (
     BEFORE,
     COUNT,
+    GAP,
     before_column,
     next_name,
     no_row_code,
@@ -37,8 +43,10 @@ from fedsyn.table.schema.persons import (
 
 #: Persons with whom weights are found, and how often.
 _PERSONS, _STEPS = 1 << 11, 4
-# Share of rows that is as good as none.
-_TINY = 1e-3
+# Share of rows that is as good as none, and log odds of a gap that two bins do not allow.
+_TINY, _NEVER = 1e-3, -50.0
+# Neighbours whose gaps are drawn at once.
+_AT_ONCE = 1 << 18
 
 
 class Chain(NamedTuple):
@@ -73,8 +81,10 @@ class WholePersons:
         in_order = persons.in_order
         self.before = (self.names.index(BEFORE), before_column(persons)) if in_order else None
         chain = graphical(model, [clique for clique, _ in schema.domain.wanted])
-        self.following = Conditional(chain, [self.names[at] for at in self.after])
-        self.preceding = Conditional(chain, [self.names[at] for at in self.here])
+        between = [GAP] if GAP in self.names else []  # of other rows: it is drawn with them, and left behind
+        self.following = Conditional(chain, [*(self.names[at] for at in self.after), *between])
+        self.preceding = Conditional(chain, [*(self.names[at] for at in self.here), *between])
+        self.spacing = Conditional(chain, between) if between else None
         pairs = list(zip(self.here, self.after, strict=True))
         self.to_after = [self._between(here, after) for here, after in pairs]
         self.to_here = [self._between(after, here) for here, after in pairs]
@@ -130,15 +140,80 @@ class WholePersons:
         """
         persons = self.rows.persons
         assert persons is not None
-        counts, of_rows, _ = self._drawn(records, rng)
+        chain = self._drawn(records, rng)
+        counts, of_rows, _ = chain
+        along = self._numbers(records, chain, rng)
         shown = np.maximum(counts, 1)  # a person without a row has one that is empty
         whose = np.repeat(np.arange(len(records)), shown)
         empty = (counts == 0)[whose] if (counts == 0).any() else None
         filled = np.zeros((len(whose), len(self.here)), np.int64)
-        filled[slice(None) if empty is None else ~empty] = of_rows
+        there = slice(None) if empty is None else ~empty
+        filled[there] = of_rows
+        if along is not None and empty is not None:
+            filler = np.zeros(len(whose), along.dtype)
+            filler[there] = along
+            along = filler
         codes = self._rows(records, filled, whose)
         order = persons.order if isinstance(persons.order, str) else None
-        return codes, People(shown, empty, persons.constant, order, start)
+        return codes, People(shown, empty, persons.constant, order, along, start)
+
+    def _numbers(self, records: Codes, chain: Chain, rng: np.random.Generator) -> npt.NDArray[Any] | None:
+        """Draws numbers of the column that gives the order, (rows,).
+
+        Neighbours lie as far apart as gaps say that are drawn for them. None where the model knows of no gaps.
+        """
+        if self.spacing is None or self.order is None:
+            return None
+        column, place = (
+            self.rows.columns[row_columns(self.rows)[self.order]],
+            places(self.columns[self.here[self.order]]),
+        )
+        assert isinstance(column, BinnedColumn)
+        codes = np.searchsorted(place, chain.of_rows[:, self.order])
+        numbers, absent = column.draw(codes, rng)
+        inside = np.minimum(codes, len(column.edges) - 2)
+        low, high = (np.where(absent, np.nan, end[inside]) for end in column.ends)
+        whose = np.repeat(np.arange(len(records)), chain.counts)
+        here = np.flatnonzero(whose[1:] == whose[:-1])
+        gaps = np.full(len(whose), np.nan)
+        for start in range(0, len(here), _AT_ONCE):
+            some = here[start : start + _AT_ONCE]
+            gaps[some + 1] = self._gaps(records[whose[some]], chain, some, (low, high), rng)
+        return spaced(chain.counts, numbers, (low, high), gaps)
+
+    def _gaps(
+        self, known: Codes, chain: Chain, here: Integers, ends: tuple[Floats, Floats], rng: np.random.Generator
+    ) -> Floats:
+        """Draws what lies between rows and the next ones, (n,).
+
+        NaN where one of them has no number.
+
+        Args:
+            known: (n, d) records of their persons, which are written over.
+            chain: all rows.
+            here: (n,) positions of the rows.
+            ends: (rows,) least and largest number of each row's bin.
+            rng: draws.
+        """
+        assert self.spacing is not None
+        column, (low, high) = self.schema.columns[GAP], ends
+        assert isinstance(column, BinnedColumn)
+        known[:, self.here] = chain.of_rows[here]
+        known[:, self.after] = _recoded(chain.of_rows[here + 1], self.to_after)
+        first = np.cumsum(chain.counts) - chain.counts
+        self._stand(known, here - np.repeat(first, chain.counts)[here])
+        # Gaps that two bins allow: those between their nearest and their farthest numbers.
+        bins, least = len(column.edges) - 1, np.maximum(low[here + 1] - high[here], 0.0)
+        allowed = np.zeros((len(here), column.size), bool)
+        allowed[:, :bins] = (column.ends[1] >= least[:, None]) & (
+            column.ends[0] <= (high[here + 1] - low[here])[:, None]
+        )
+        unknown = ~allowed.any(axis=1)
+        allowed[unknown] = True
+        weights = np.where(allowed, 0.0, _NEVER)
+        drawn = self.spacing.drawn(known, rng, {GAP: weights})[:, self.names.index(GAP)]
+        numbers, absent = column.draw(drawn.astype(np.intp), rng)
+        return np.where(absent | unknown, np.nan, numbers)
 
     def _drawn(self, records: Codes, rng: np.random.Generator) -> Chain:
         """Draws the rows of persons, in the codes of records."""
@@ -240,6 +315,46 @@ class WholePersons:
             else:
                 out[:, j] = records[whose, self.names.index(name)]
         return out
+
+
+def spaced(counts: Integers, numbers: npt.NDArray[Any], ends: tuple[Floats, Floats], gaps: Floats) -> npt.NDArray[Any]:
+    """Returns numbers of rows that keep their gaps and their bins.
+
+    Neighbours lie as far apart as gaps say, inside their bins. The first number of a person is the one that is given,
+    if all that follow can keep their gaps then; else it is any from which they can. Where bins and gaps contradict each
+    other, bins hold, and no number goes back.
+
+    >>> spaced(np.array([3]), np.array([2, 90, 95]), (np.array([0.0, 0, 100]), np.array([99.0, 99, 199])),
+    ...        np.array([np.nan, 7, 14])).tolist()
+    [79, 86, 100]
+
+    Args:
+        counts: (persons,) rows of each.
+        numbers: (rows,) inside their bins, of one person after the other.
+        ends: (rows,) least and largest number of each row's bin; NaN where a row has no number.
+        gaps: (rows,) from the row before; NaN where it is not known.
+    """
+    low, high = (end.copy() for end in ends)
+    first, out, known = np.cumsum(counts) - counts, numbers.astype(np.float64), ~np.isnan(low)
+    for at in range(int(counts.max(initial=0)) - 2, -1, -1):  # where a number may lie for all later gaps to be kept
+        here = (first + at)[counts > at + 1]
+        least, most = low[here + 1] - gaps[here + 1], high[here + 1] - gaps[here + 1]
+        least, most = np.maximum(low[here], least), np.minimum(high[here], most)
+        kept = least <= most  # and not where anything is NaN
+        low[here[kept]], high[here[kept]] = least[kept], most[kept]
+    # A first number that lies elsewhere goes to the same share of what is left of its bin.
+    start = first[(counts > 0) & known[np.minimum(first, len(out) - 1)]] if len(out) else first[:0]
+    width = ends[1][start] - ends[0][start]
+    share = np.divide(out[start] - ends[0][start], width, out=np.zeros(len(start)), where=width > 0)
+    moved = low[start] + share * (high[start] - low[start])
+    moved = moved if numbers.dtype.kind == "f" else np.rint(moved)
+    out[start] = np.where((out[start] >= low[start]) & (out[start] <= high[start]), out[start], moved)
+    for at in range(1, int(counts.max(initial=0))):
+        here = (first + at)[counts > at]
+        here = here[known[here] & known[here - 1]]
+        off = np.where(np.isnan(gaps[here]), out[here], out[here - 1] + gaps[here])
+        out[here] = np.maximum(np.clip(off, low[here], high[here]), out[here - 1])
+    return np.asarray(out.astype(numbers.dtype))
 
 
 def _recoded(codes: Codes, tables: list[Integers]) -> Integers:

@@ -25,7 +25,15 @@ from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import remade
 from fedsyn.table.schema.encoding import Block, Encoder, numbers_alone, values_and_places
 from fedsyn.table.schema.holdings import changing
-from fedsyn.table.schema.persons import before_column, count_column, no_row_code, person_attributes, places, row_columns
+from fedsyn.table.schema.persons import (
+    before_column,
+    count_column,
+    gap_column,
+    no_row_code,
+    person_attributes,
+    places,
+    row_columns,
+)
 from fedsyn.table.schema.values import is_missing, written
 
 
@@ -179,12 +187,16 @@ class RecordMaker:
         if self.persons.in_order:
             before, at = before_column(self.persons), at + 1
             out[:, at] = before.codes_of(np.clip(shown.before, *before.span).astype(np.float64))
+        gaps, between = self._gaps(shown, order), gap_column(self.schema)
+        if between is not None:
+            at += 1
+            out[:, at] = np.where(shown.after < 0, no_row_code(between), between.codes_of(gaps))
         for rows in (shown.here, shown.after):
             for name in of_rows:
                 at += 1
                 codes_there = places(columns[at])[codes[rows, names.index(name)]]
                 out[:, at] = np.where(rows < 0, no_row_code(columns[at]), codes_there)
-        return Block(out, self._numbers_of(shown, some))
+        return Block(out, self._numbers_of(shown, some, [] if between is None else [gaps]))
 
     def sentences(self) -> list[str]:
         """Returns sentences on the persons, for the rows' holder."""
@@ -194,12 +206,24 @@ class RecordMaker:
             lines.append(f"'{self.persons.id}': {rows} {have} no value, and each counts as a person of its own")
         return lines
 
-    def _numbers_of(self, shown: Pairs, some: Integers) -> np.ndarray:
+    @staticmethod
+    def _gaps(shown: Pairs, order: Floats | None) -> Floats:
+        """Returns what lies between the two rows of each record, (persons,).
+
+        It is NaN where there is no next one, or where one of them has no number.
+        """
+        if order is None:
+            return np.full(len(shown.counts), np.nan)
+        padded = np.append(order, np.nan)  # the last one is that of nobody's row
+        gaps = padded[shown.after] - padded[shown.here]
+        return np.asarray(np.where(np.isfinite(gaps), np.maximum(gaps, 0.0), np.nan))
+
+    def _numbers_of(self, shown: Pairs, some: Integers, gaps: list[Floats]) -> np.ndarray:
         """Returns (persons, ordered columns) numbers of the records."""
         ordered = [name for name, column in self.schema.columns.items() if isinstance(column, BinnedColumn)]
         numbers, of_rows = np.concatenate(self._numbers), row_columns(self.schema)
         parts = [numbers[some, ordered.index(name)] for name in person_attributes(self.schema) if name in ordered]
-        parts += [shown.counts, *([shown.before] if self.persons.in_order else [])]
+        parts += [shown.counts, *([shown.before] if self.persons.in_order else []), *gaps]
         for rows in (shown.here, shown.after):
             parts += [np.where(rows < 0, np.nan, numbers[rows, ordered.index(n)]) for n in of_rows if n in ordered]
         return np.stack(parts, axis=1).astype(np.float32)

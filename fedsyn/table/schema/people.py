@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.lazy import pd
@@ -27,6 +28,7 @@ class People:
         empty: (rows,) which of them stand for persons without a row; None: there are none.
         constant: columns that are the same in all rows of a person.
         order: column by which the rows of a person stand in order; None: there is none.
+        along: (rows,) numbers of that column, if they are known already; they ascend within each person.
         start: number of persons before these.
     """
 
@@ -34,6 +36,7 @@ class People:
     empty: Flags | None = None
     constant: Collection[str] = ()
     order: str | None = None
+    along: npt.NDArray[Any] | None = None
     start: int = 0
 
     @cached_property
@@ -80,7 +83,8 @@ class People:
                 rows.drawn[name] = drawn[self.whose], absent[self.whose]
         if self.order in rows.drawn:
             values, absent = rows.drawn[self.order]
-            rows.drawn[self.order] = self.ascending(values, absent), absent
+            values = self.ascending(values, absent) if self.along is None else self.along
+            rows.drawn[self.order] = values, absent
             numbers.append(self.order)
         return tuple(numbers)
 

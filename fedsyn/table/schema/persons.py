@@ -5,7 +5,8 @@ rows. They see one **record** of each person:
 
     the columns that are the same in all rows of a person
     the number of rows
-    the other columns, of one of the rows; of rows in order also how many stand before it
+    the other columns, of one of the rows; of rows in order also how many stand before it, and of rows in the order of
+    a column how far it is to the next one
     the same columns once more, of the row after it: "next ..."
 
 So a table of records is a table like any other, with a schema of its own (`Schema.records`). It has the same columns,
@@ -25,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedsyn.domain import Clique, Domain, Flags, Integers, Zeros
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.output import counted
-from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.table.schema.column_base import IdentifierColumn, remade
 from fedsyn.table.schema.columns import CategoricalColumn, Column
 from fedsyn.table.schema.ordered import IntegerColumn
@@ -36,11 +37,16 @@ NO_ROW = "(no row)"
 COUNT = "number of rows"
 #: Name of a record's column with the number of rows before the one that it shows, where rows stand in order.
 BEFORE = "rows before"
+#: Name of a record's column with what lies between the row that it shows and the next one, in steps of the column by
+#: which rows stand in order: days between visits.
+GAP = "until next row"
 _NEXT = "next "
 # Weight of a pair that is counted in persons, beside 1 of one in rows.
 _PERSONS = 2.0
-# Bins of a number of rows between two powers of two, from 4 on.
-_IN_AN_OCTAVE = 2
+# Bins between two powers of two: of a number of rows from 4 on, and of the steps between two rows.
+_ROWS, _STEPS = 2, 4
+# Of gaps that are no whole steps, octaves below the largest one that have bins of their own.
+_OCTAVES = 10
 
 
 class Persons(BaseModel):
@@ -104,9 +110,9 @@ def next_name(name: str) -> str:
 def is_along(name: str, names: Collection[str]) -> bool:
     """Returns whether a column stands in records alone.
 
-    It is a number of rows, or a column of the next row. `names` are all columns of the record.
+    It is a number of rows, a gap, or a column of the next row. `names` are all columns of the record.
     """
-    return name in (COUNT, BEFORE) or (name.startswith(_NEXT) and name.removeprefix(_NEXT) in names)
+    return name in (COUNT, BEFORE, GAP) or (name.startswith(_NEXT) and name.removeprefix(_NEXT) in names)
 
 
 def row_columns(schema: Any) -> tuple[str, ...]:
@@ -139,7 +145,7 @@ def require_persons(schema: Any) -> None:
         raise ValueError(f"persons.order: '{persons.order}' must hold numbers, dates or times")
     if isinstance(persons.order, str) and persons.order in persons.constant:
         raise ValueError(f"persons.order: '{persons.order}' is the same in all rows of a person, by persons.constant")
-    for name in set(names) & {COUNT, BEFORE, *map(next_name, names)}:
+    for name in set(names) & {COUNT, BEFORE, GAP, *map(next_name, names)}:
         raise ValueError(f"persons: a record of a person has a column '{name}' of its own; rename that of the table")
     if all(name in persons.constant for name in schema.columns):
         raise ValueError("persons.constant: no column is left that differs between the rows of a person")
@@ -174,12 +180,14 @@ def record_columns(schema: Any) -> dict[str, Column]:
     first = {name: _or_none(columns[name]) if persons.least_rows == 0 else columns[name] for name in of_rows}
     after = {next_name(name): _or_none(columns[name]) for name in of_rows}
     own = {name: columns[name] for name in person_attributes(schema)} | {COUNT: count_column(persons)}
-    return own | ({BEFORE: before_column(persons)} if persons.in_order else {}) | first | after
+    gap = gap_column(schema)
+    between = ({BEFORE: before_column(persons)} if persons.in_order else {}) | ({} if gap is None else {GAP: gap})
+    return own | between | first | after
 
 
 def count_column(persons: Persons) -> IntegerColumn:
     """Returns the column of the number of a person's rows."""
-    return _counting(persons.least_rows, persons.most_rows)
+    return _counting(persons.least_rows, persons.most_rows, _ROWS)
 
 
 def before_column(persons: Persons) -> IntegerColumn:
@@ -187,18 +195,37 @@ def before_column(persons: Persons) -> IntegerColumn:
 
     The last row is shown as a next one alone, unless it is the only one.
     """
-    return _counting(0, max(0, persons.most_rows - 2))
+    return _counting(0, max(0, persons.most_rows - 2), _ROWS)
 
 
-def _counting(least: int, most: int) -> IntegerColumn:
+def gap_column(schema: Any) -> BinnedColumn | None:
+    """Returns the column of what lies between two rows.
+
+    It is in steps of the order's column; None where no modelled column gives the order. Short gaps have short bins, so
+    visits a week apart stay a week apart where the bins of the dates are months.
+    """
+    order = schema.persons.order
+    if not isinstance(order, str) or order not in schema.columns:
+        return None
+    column = schema.columns[order]
+    low, high = column.span
+    missing = bool(column.sides)
+    if column.whole:
+        return remade(_counting(0, int(high - low), _STEPS), missing=missing, missing_codes=(NO_ROW,))
+    edges = (0.0, *((high - low) * 2.0 ** (at / _STEPS - _OCTAVES) for at in range(_OCTAVES * _STEPS + 1)))
+    bins = edges if high > low else 1
+    return NumericColumn(lower=0.0, upper=edges[-1], bins=bins, missing=missing, missing_codes=(NO_ROW,))
+
+
+def _counting(least: int, most: int, parts: int) -> IntegerColumn:
     """Returns a column of counts.
 
-    Every number up to 4 has a bin; from there on each octave has two.
+    Every number up to 4 has a bin; from there on each octave has so many parts, of at least one number.
     """
     edges = [least, *(n for n in (1, 2, 3, 4) if n > least)]
     while edges[-1] <= most:
         octave = 1 << (int(edges[-1]).bit_length() - 1)
-        edges.append(edges[-1] + max(1, octave // _IN_AN_OCTAVE))
+        edges.append(edges[-1] + max(1, octave // parts))
     starts = [edge for edge in edges if edge <= most]
     bins = (*starts, most) if len(starts) > 1 or starts[-1] < most else 1
     return IntegerColumn(lower=least, upper=most, bins=bins)
@@ -270,6 +297,8 @@ def record_domain(rows: Any, columns: Mapping[str, Column]) -> Domain:
             zeros.append(_none_where(name, columns, [int(alone[0])]))
         without = {int(alone[1])} | ({int(alone[0])} if persons.least_rows == 0 else set())
         zeros.append(_none_where(next_name(name), columns, sorted(without)))
+    if GAP in columns:
+        zeros.append(_none_where(GAP, columns, sorted(without)))
     if persons.in_order:
         zeros.append(_never_beyond(count_column(persons), before_column(persons)))
     if isinstance(persons.order, str) and persons.order in of_rows:
@@ -302,6 +331,7 @@ def wanted(rows: Any) -> tuple[tuple[Clique, float], ...]:
         order = rows.persons.order
         along += [(COUNT, BEFORE), *((BEFORE, name) for name in (*row, *after))]
         along += [(COUNT, BEFORE, order), (BEFORE, order, next_name(order))] if order in row else []
+        along += [(COUNT, GAP), *((GAP, name) for name in (*own[:-1], *row, *after))] if order in row else []
     within = max(1.0, len(of_rows) / len(inside)) if inside else 1.0
     weights = ((of_persons, _PERSONS), (of_rows, 1.0), (inside, within), (along, 1.0))
     return tuple((clique, weight) for cliques, weight in weights for clique in cliques)

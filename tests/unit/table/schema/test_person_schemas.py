@@ -17,6 +17,7 @@ from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.holdings import Holding
 from fedsyn.table.schema.persons import (
     BEFORE,
+    GAP,
     COUNT,
     NO_ROW,
     is_along,
@@ -68,7 +69,7 @@ def records_of(rows: Schema, table: pd.DataFrame, seed: int = 0) -> np.ndarray:
 def test_a_record_has_the_persons_columns_and_two_rows() -> None:
     records = schema().records
     row = ["admitted", "ward", "cost"]
-    assert list(records.columns) == ["sex", "born", COUNT, BEFORE, *row, *map(next_name, row)]
+    assert list(records.columns) == ["sex", "born", COUNT, BEFORE, GAP, *row, *map(next_name, row)]
     assert list(schema(order=False).records.columns) == ["sex", "born", COUNT, *row, *map(next_name, row)]
     assert no_row_code(records.columns["ward"]) == -1  # everybody has a row
     assert no_row_code(records.columns["next ward"]) == 3  # after the listed ones, before "rest" and missing
@@ -211,5 +212,5 @@ def test_numbers_of_rows_lie_inside_bins_as_counts_of_records_suggest(least: int
 def test_a_record_s_own_columns_are_told_from_the_table_s() -> None:
     names = [*schema().records.columns]
     after = [next_name(name) for name in ("admitted", "ward", "cost")]
-    assert [name for name in names if is_along(name, names)] == [COUNT, BEFORE, *after]
+    assert [name for name in names if is_along(name, names)] == [COUNT, BEFORE, GAP, *after]
     assert not is_along("next visit", ["next visit", "ward"])
