@@ -261,14 +261,14 @@ class SketchAim(MechanismStrategy):
     def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
         """Starts the fits from the hidden factors that the sketches show.
 
-        They go where a trial speaks against them.
+        They go unless a trial speaks for them.
 
         Returns:
             The sketches, which then know what was fitted to them.
         """
         if (linked := self.linked(sketched)) is None:
             return sketched
-        if self.evidence(sketched.pairs(), measurements, left) < 0.0:
+        if self.evidence(sketched.pairs(), measurements, left) <= 0.0:
             self.record.notes.append("columns share a factor, but pairs alone explain the sketches better")
             return sketched
         self.model, self.capacity, shown = linked
@@ -277,14 +277,19 @@ class SketchAim(MechanismStrategy):
         self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {sizes}")
         return self.sketches
 
-    def linked(self, sketched: Sketched) -> tuple[Model, Capacity, list[dict[str, float]]] | None:
+    def linked(self, sketched: Sketched, of: int = 1) -> tuple[Model, Capacity, list[dict[str, float]]] | None:
         """Returns the factors' model, its tree, and their loadings.
 
         None: no factor shows, or the tree has no room for all of its columns.
+
+        Args:
+            sketched: sketches of pairs.
+            of: how many such looks there are. A factor shows if it would in so many that are like this one.
         """
         assert self.model is not None
         cuts, sketched_pairs = self.cuts(), list(sketched.looks(self.masses(), self.total))
-        shown = factors(correlations(sketched_pairs, cuts, self.total))
+        known = correlations(sketched_pairs, cuts, self.total)
+        shown = factors(replace(known, precision=of * known.precision))
         if not shown:
             return None
         model = factor_model(self.domain, cuts, shown, self.model.total)
@@ -299,7 +304,8 @@ class SketchAim(MechanismStrategy):
         finds the factors, plans pairs and fits, with the factors and without, and the other judges. The judge's noise
         is independent and its variance known, so a model's log-likelihood is half its squared distance over that
         variance, over all pairs together. The difference of two models is linear in the judge's noise: weak links add
-        up, though no sketch alone shows one. A half without a factor says nothing.
+        up, though no sketch alone shows one. What both halves would show together need not be beyond the noise of one,
+        so a half takes what two of its kind would show; one that shows nothing even then says nothing.
 
         Args:
             pairs: sketches of pairs.
@@ -310,7 +316,7 @@ class SketchAim(MechanismStrategy):
         start, evidence = (self.model, self.capacity), 0.0
         one, other = pairs.halves(self.randomness.ordinary("halves"))
         for planned, judged in ((one, other), (other, one)):
-            if (linked := self.linked(planned)) is not None:
+            if (linked := self.linked(planned, of=2)) is not None:
                 model, capacity, shown = linked
                 # Without comes first: resolutions follow from the first model.
                 evidence -= judged.likelihood(planned.seen(self.tried(*start, planned, measurements, left)))
