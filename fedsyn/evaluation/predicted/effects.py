@@ -433,9 +433,17 @@ class Effects:
         """
         key = name, groups.tobytes()
         if key not in self._shares:
-            in_order = has_order(self.domain, name) or name in self._scored
-            self._shares[key] = (visible if in_order else visible_anywhere)(self.masses[name], groups)
+            of_groups = visible if self.is_in_order(name) else visible_anywhere
+            self._shares[key] = of_groups(self.masses[name], groups)
         return self._shares[key]
+
+    def is_in_order(self, name: str) -> bool:
+        """Returns whether a column's values have an order, or were put in one."""
+        return has_order(self.domain, name) or name in self._scored
+
+    def impossible_in(self, pair: Clique) -> npt.NDArray[np.bool_] | None:
+        """Returns cells that stated rules leave empty."""
+        return self.domain.impossible(pair)
 
     def _infer(self) -> None:
         """Infers R^2 of pairs of which nothing was released.

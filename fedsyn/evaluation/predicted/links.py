@@ -20,6 +20,8 @@ Of two columns of numbers a correlation is kept as well, at most: by both standa
 the table (`SeenMoments`), or the other way round: noise that a fit leaves on far values widens a column and links
 nothing.
 
+Of records of persons a measured pair is looked at among the people who have both values (`among`).
+
 A pair is seen to be linked if the look is beyond noise, for all pairs together, or if a stated rule links it
 (`stated_length`), and the association is no weaker than what `verdict` calls a link.
 """
@@ -33,7 +35,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique
+from fedsyn.domain import Clique, Flags
+from fedsyn.evaluation.predicted.among import Among, values_there
 from fedsyn.evaluation.predicted.effects import Effects, SketchError
 from fedsyn.evaluation.predicted.limits import Contrasts, limit, most_said
 from fedsyn.evaluation.predicted.looks import Measured, Scores, Sketched, Units, shown_share, stated_length
@@ -206,13 +209,13 @@ def seen_links(
     return SeenLinks(tuple(links), len(pairs), len(taken), unlinked, round(least, 3), joined, orderless)
 
 
-def with_rows(schema: Schema) -> frozenset[str]:
+def with_rows(schema: Schema | None) -> frozenset[str]:
     """Returns the columns of records that also say who has a row.
 
     Two of them go along as nobody has one value and no row, and a person's own column goes along with having rows. The
     rows of a table show no such link.
     """
-    if schema.of_persons is None:
+    if schema is None or schema.of_persons is None:
         return frozenset()
     return frozenset(name for name in row_columns(schema.rows) if no_row_code(schema.columns[name]) >= 0)
 
@@ -237,30 +240,58 @@ def looks(
     off = [np.array([getattr(g, name) for g in sketched.values()]) for name in ("squared", "spread")]
     apart = dict(zip(sketched, shrunk(*off).tolist(), strict=True))
     view, chance = ModelView(effects.model), CHANCE / max(1, len(pairs))  # type: ignore[arg-type]
+    there, silent = values_there(schema), with_rows(schema)
     for pair in pairs:
-        if schema is not None and not with_rows(schema).isdisjoint(pair):
-            continue
         first, second = pair
-        groups, at = (few[first], few[second]), (orders[first], orders[second])
-        look = _look(effects, pair, groups, sketched, apart)
+        groups: Groups = (few[first], few[second])
+        at, sides = (orders[first], orders[second]), (contrasts[first], contrasts[second])
+        # Columns that say who has no row are looked at among the people who have both values, where they were measured.
+        known: Effects | Among = effects
+        if not there.keys().isdisjoint(pair):
+            among = _among(effects, pair, there, view)
+            if among is not None:
+                known = among
+                groups, at, sides = _sides(among, pair, at)
+            elif not silent.isdisjoint(pair):
+                continue
+        look = _look(known, pair, groups, sketched, apart)
         if look is None:
             continue
-        most, shown = max(1.0, float(min(map(max, groups)))), shown_share(effects, pair, look.groups, groups)
-        sides = contrasts[first], contrasts[second]
+        most, shown = max(1.0, float(min(map(max, groups)))), shown_share(known, pair, look.groups, groups)
         least = limit(sides, look.lengths(sides, chance, shown, most), most)
         # The association of the rows, where it is beyond chance and noise.
         squared = min(most, max(0.0, look.squared) / shown) if look.is_beyond(chance) else 0.0
-        link, stated = None, stated_length(effects, pair, groups)
+        link, stated = None, stated_length(known, pair, groups)
         if max(squared, stated) >= most * LEAST_LINK**2:
             (cells,) = view.each([pair])
-            link = _worse(_link(effects, pair, look, groups, at, cells, shown, stated), moments)
-            link = replace(link, ruled=_is_ruled(pair, effects, schema))
+            cells = known.cells(cells, domain.shape_of(pair)) if isinstance(known, Among) else cells
+            link = _worse(_link(known, pair, look, groups, at, cells, shown, stated), moments)
+            link = replace(link, ruled=_is_ruled(pair, known, schema))
             link = None if math.isclose(link.seen, 0.0) else link  # normal scores left nothing of it
         yield Look(pair, link, least, look.groups)
 
 
+def _among(effects: Effects, pair: Clique, there: Mapping[str, Flags], view: ModelView) -> Among | None:
+    """Returns the part of a measured pair of the people who have both values."""
+    if not effects.is_measured(pair):
+        return None
+    one, other = (there.get(name, np.ones(effects.domain[name], bool)) for name in pair)
+    return Among.of(effects, pair, (one, other), next(iter(view.each([pair]))))
+
+
+def _sides(
+    among: Among, pair: Clique, at: tuple[Floats | None, Floats | None]
+) -> tuple[Groups, tuple[Floats | None, Floats | None], tuple[Contrasts, Contrasts]]:
+    """Returns few groups, places and contrasts of the values that are there."""
+    first, second = (None if place is None else place[there] for place, there in zip(at, among.there, strict=True))
+    least, masses = 1.0 / math.sqrt(max(1.0, among.rows)), [among.masses[name] for name in pair]
+    one, other = (few_groups(mass, place, least) for mass, place in zip(masses, (first, second), strict=True))
+    contrasts = Contrasts.of(masses[0], first, one), Contrasts.of(masses[1], second, other)
+    return (one, other), (first, second), contrasts
+
+
 def _link(
-    effects: Effects,
+    effects: Effects | Among,
     pair: Clique,
     look: Measured | Sketched,
     few: Groups,
@@ -274,7 +305,7 @@ def _link(
     Rows and table have what rules make of it, and of the rest as much as the look says.
 
     Args:
-        effects: of the last model.
+        effects: of the last model, or of a part of the people.
         pair: of columns.
         look: at it.
         few: groups of both columns' values.
@@ -302,20 +333,24 @@ def _link(
     return SeenLink(pair, round(seen, 3), round(now, 3), round(share, 3), round(spread, 3))
 
 
-def _is_ruled(pair: Clique, effects: Effects, schema: Schema | None) -> bool:
+def _is_ruled(pair: Clique, effects: Effects | Among, schema: Schema | None) -> bool:
     """Returns whether a stated rule links two columns."""
     nested = (rule.nested for rule in (() if schema is None else schema.constraints) if isinstance(rule, Nested))
-    return effects.domain.impossible(pair) is not None or any(set(pair) <= set(names) for names in nested)
+    return effects.impossible_in(pair) is not None or any(set(pair) <= set(names) for names in nested)
 
 
 def _look(
-    effects: Effects, pair: Clique, few: Groups, sketched: Mapping[Clique, SketchError], apart: Mapping[Clique, float]
+    effects: Effects | Among,
+    pair: Clique,
+    few: Groups,
+    sketched: Mapping[Clique, SketchError],
+    apart: Mapping[Clique, float],
 ) -> Measured | Sketched | None:
     """Returns the counts of a pair, or else its sketch.
 
     None where nobody looked at the pair.
     """
-    if effects.is_measured(pair):
+    if isinstance(effects, Among) or effects.is_measured(pair):
         return Measured(effects, pair, few)
     return Sketched(effects, pair, sketched[pair], apart[pair]) if pair in sketched else None
 

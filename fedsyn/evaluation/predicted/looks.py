@@ -15,9 +15,11 @@ import numpy.typing as npt
 from scipy.special import chdtri, ndtr, ndtri
 
 from fedsyn.domain import Clique
+from fedsyn.evaluation.predicted.among import Among, Counts
 from fedsyn.evaluation.predicted.effects import Effects, SketchError, independent
 from fedsyn.evaluation.predicted.limits import Contrasts, needed, raised, sketched_lengths
 from fedsyn.evaluation.verdict import LEAST_LINK
+from fedsyn.inference.measurements import Measurement
 from fedsyn.selection.factors import Cuts
 from fedsyn.table.counting.sums import Groups, group_of_cells, residual, sums_of_groups
 
@@ -28,7 +30,7 @@ _STRONGEST, _ANGLES = 0.9999, np.linspace(0.0, math.pi / 2.0, 17)  # of the corr
 _POINTS = 16  # of the first score in each of its groups
 
 
-def shown_share(effects: Effects, pair: Clique, groups: Groups | None, few: Groups) -> float:
+def shown_share(effects: Effects | Among, pair: Clique, groups: Groups | None, few: Groups) -> float:
     """Returns the share of an association that a look shows.
 
     The association is one in the few groups, the look one in other groups.
@@ -79,13 +81,13 @@ class Units:
         return self.of_groups(sums_of_groups(self.index, np.ravel(cells), len(self.alone)) - self.alone)
 
 
-def stated_length(effects: Effects, pair: Clique, few: Groups) -> float:
+def stated_length(effects: Effects | Among, pair: Clique, few: Groups) -> float:
     """Returns the least |r|^2 that stated rules leave, in few groups.
 
     In a group of cells that are all impossible, r is what independence expects, with a minus sign, and over the groups
     of either column it sums to nothing. Every such r is the shortest one and something at right angles to it.
     """
-    impossible = effects.domain.impossible(pair)
+    impossible = effects.impossible_in(pair)
     if impossible is None:
         return 0.0
     units = Units.of(effects.masses, pair, few)
@@ -190,8 +192,9 @@ class Measured:
     Counts in cells, or else those in the groups of the firmest one.
     """
 
-    def __init__(self, effects: Effects, pair: Clique, few: Groups) -> None:
-        measurements, self.rows = effects.measured(pair), effects.rows
+    def __init__(self, effects: Effects | Among, pair: Clique, few: Groups) -> None:
+        measurements: Sequence[Measurement | Counts] = effects.measured(pair)
+        self.rows = effects.rows
         # Counts of single cells, or else those in the groups of the least noisy measurement.
         some = [m for m in measurements if m.groups is None]
         if not some:
