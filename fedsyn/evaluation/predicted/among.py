@@ -1,4 +1,4 @@
-"""Looks at the link of two columns among the people who have both.
+"""Links of two columns among the people with both values.
 
 A record says who has no row, or no next one: "(no row)" is a value of its columns. Two such columns go along because
 nobody has one value and no row, and a person's own column because some people have more rows. The rows of a table show
@@ -45,7 +45,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Among:
-    """What was released of a pair, among the people who have both.
+    """Released counts of a pair, among the people with both values.
 
     Attributes:
         rows: how many they are.
@@ -111,7 +111,10 @@ class Among:
 
 
 def _part(m: Measurement, shape: tuple[int, ...], there: tuple[Flags, Flags]) -> Counts | None:
-    """Returns the part of a measurement; None if a group has values of both kinds."""
+    """Returns the part of a measurement.
+
+    None if a group has values of both kinds.
+    """
     if m.groups is None:
         return Counts(np.asarray(m.values, np.float64).reshape(shape)[np.ix_(*there)], m.sigma, None)
     kept, groups = [], []

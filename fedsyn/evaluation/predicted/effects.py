@@ -438,7 +438,7 @@ class Effects:
         return self._shares[key]
 
     def is_in_order(self, name: str) -> bool:
-        """Returns whether a column's values have an order, or were put in one."""
+        """Returns whether a column's values have or got an order."""
         return has_order(self.domain, name) or name in self._scored
 
     def impossible_in(self, pair: Clique) -> npt.NDArray[np.bool_] | None:

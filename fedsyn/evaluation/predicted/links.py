@@ -272,7 +272,7 @@ def looks(
 
 
 def _among(effects: Effects, pair: Clique, there: Mapping[str, Flags], view: ModelView) -> Among | None:
-    """Returns the part of a measured pair of the people who have both values."""
+    """Returns a measured pair's people with both values."""
     if not effects.is_measured(pair):
         return None
     one, other = (there.get(name, np.ones(effects.domain[name], bool)) for name in pair)

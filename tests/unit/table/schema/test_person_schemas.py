@@ -17,8 +17,8 @@ from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.holdings import Holding
 from fedsyn.table.schema.persons import (
     BEFORE,
-    GAP,
     COUNT,
+    GAP,
     NO_ROW,
     is_along,
     next_name,
