@@ -56,6 +56,9 @@ _ROUNDING_ERROR = 1e-12
 _BELOW_NOISE_LEVEL = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
 # Of runs on independent attributes, those that may take noise for an association.
 _CHANCE = 0.05
+# Error that a plan with a spanning forest may foresee, in units of that of a plan without one: chosen on held_out's
+# tuning side, where it is at most 1.3 on the tables that a forest makes better, and 2.3 on the one that it makes worse.
+_FOREST = 1.5
 #: One part of a request: a candidate, the groups it is counted in (None: cells), and its mu^2.
 Part = tuple[int, Groups | None, float]
 
@@ -382,7 +385,8 @@ class SketchAim(MechanismStrategy):
         errors = self.errors(sketched, measurements, self.view)
         inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share, PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
-        new = self.chosen(errors, eligible, share, left + errors.paid)
+        budget = left + errors.paid
+        new = (self.forest_first if t == 1 else self.chosen)(errors, eligible, share, budget)
         self.say(new, t)
         return self.divided(errors, new, left, t)
 
@@ -477,8 +481,39 @@ class SketchAim(MechanismStrategy):
 
         If the whole tree was this plan's share and it is full, the record says what a larger one would be worth.
         """
+        return self.noted(self.best(errors, eligible, share, budget), errors, share, budget)
+
+    def forest_first(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
+        """Returns the first plan's new cliques, the links of a spanning forest first.
+
+        A plan takes a clique to tell nothing of the others. So of a chain of links it wants the ends as much as what
+        lies between, and often a column that is linked to all others with each of them: only a fit shows that the rest
+        follows. The strongest spanning forest is therefore planned by itself, then what gains beside it. For the same
+        reason the error that is foreseen so is the larger one; where it is more than `_FOREST` times that of the plan
+        without a forest, more than links that follow is missed, and that plan is taken.
+        """
+        cliques, alone = self.candidates.cliques, self.best(errors, eligible, share, budget)
+        links = self.strongest_links(errors, [i for i in eligible if len(cliques[i]) == 2])
+        planned = self.best(errors, links, share, budget)
+        forest = planned.cliques
+        before, self.capacity = self.capacity, self.capacity.copy()
+        self.capacity.add([cliques[i] for i in forest])
+        inside, fits = contained_in([cliques[i] for i in forest]), self.capacity.test(share, PLANNED_ATTRIBUTES)
+        noisy, steps = dict.fromkeys(forest, 0.0) | errors.noisy, errors.steps | planned.steps
+        beside = replace(errors, parts=errors.parts.copy(), noisy=noisy, steps=steps)
+        beside.parts[forest] = 0.0
+        rest = self.best(beside, [i for i in eligible if not inside(cliques[i]) and fits(cliques[i])], share, budget)
+        if forest and rest.error <= _FOREST * alone.error:
+            new = [*forest, *self.noted(rest, beside, share, budget)]
+            errors.steps.update(beside.steps)
+        else:
+            new = []
+        self.capacity = before
+        return new or self.noted(alone, errors, share, budget)
+
+    def noted(self, plan: MeasurementPlan, errors: ModelErrors, share: float, budget: float) -> list[int]:
+        """Returns a plan's cliques, and notes what the tree left out."""
         cliques = self.candidates.cliques
-        plan = self.best(errors, eligible, share, budget)
         if plan.full and share == 1.0:
             inside = contained_in(self.capacity.cliques)
             every = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q)]
