@@ -17,6 +17,12 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
+def exports() -> dict[str, str]:
+    """Returns the variables that the page sets before it calls `flwr run`."""
+    lines = [line for line in blocks("sh")[0].splitlines() if line.startswith("export ")]
+    return dict(word.split("=", 1) for line in lines for word in line.split()[1:])
+
+
 def write_app(folder: Path, clients: int = CLIENTS) -> Path:
     """Writes the page's files, and 6,000 rows of which each SuperNode has a share, into a folder."""
     folder.mkdir()
