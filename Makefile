@@ -65,7 +65,7 @@ bench: setup
 
 # Which published figures are stale. MINUTES=30: then measures the stalest again; ACCEPT=NAME (or 1, all): right after measuring.
 claims: setup
-	$(BIN)/python -m claims $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ACCEPT),--accept $(if $(filter 1,$(ACCEPT)),all,$(ACCEPT))) $(if $(NOTES),--notes)
+	$(BIN)/python -m claims $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ACCEPT),--accept $(if $(filter 1,$(ACCEPT)),all,$(ACCEPT))) $(if $(ELSEWHERE),--elsewhere $(ELSEWHERE)) $(if $(NOTES),--notes)
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

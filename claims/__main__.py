@@ -5,12 +5,14 @@
     python -m claims --minutes 30      # then measures the stalest again, as many as fit into that time
     python -m claims --accept NAME     # entry NAME was measured at this commit, and its page says what came out
     python -m claims --accept all      # keeps every commit and takes the fingerprints as they are: after a measuring
+    python -m claims --elsewhere NAME  # runs entry NAME under another processor's code, with an empty cache
     python -m claims --notes           # writes the notes of stale figures into the pages, and removes the others
 
 A measured entry is fresh where its command says so by its exit code (`exits`), or where each number of its tables lies
 within its tolerance of what was printed in the row with the same name. Otherwise it stays stale, with what has moved.
 What a command printed is kept in claims/measured/ENTRY.txt, outside git. One that takes three times its minutes is
-stopped, and its entry stays stale.
+stopped, and its entry stays stale. An entry is portable once its figures came out `--elsewhere`, until it is measured
+at another commit.
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ from claims.register import (
 _LABEL = re.compile(r"[^\w/.,= ]+")
 #: A command is stopped after so many times the minutes that its entry gives, and not before so many minutes.
 _LIMIT, _LEAST_LIMIT = 3.0, 2.0
+#: OpenBLAS and Numba then make code for another processor than this one.
+_OTHER_PROCESSOR = {"OPENBLAS_CORETYPE": "Nehalem", "NUMBA_CPU_NAME": "generic"}
 
 
 def git(*words: str) -> str:
@@ -191,14 +195,20 @@ def moved(run: Run, printed: str) -> list[str]:
     return lines
 
 
-def measure(run: Run) -> bool:
-    """Runs an entry's command; True: what is published still holds, and the entry says so."""
+def measure(run: Run, elsewhere: bool = False) -> bool:
+    """Runs an entry's command; True: what is published still holds, and the entry says so.
+
+    Elsewhere is under another processor's code, with an empty cache.
+    """
     print(f"{run.name}: {run.command} ({run.minutes:g} min)", flush=True)
     kept = HERE / "measured" / f"{run.name}.txt"
     kept.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as out:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         environment = {**os.environ, "OUT": out, "PYTHONPATH": str(ROOT), "PATH": path}
+        if elsewhere:
+            caches = {"FEDSYN_CACHE": f"{out}/cache", "NUMBA_CACHE_DIR": f"{out}/numba"}
+            environment |= caches | _OTHER_PROCESSOR
         started = time.monotonic()
         done = subprocess.Popen(
             run.command,
@@ -225,7 +235,11 @@ def measure(run: Run) -> bool:
     if lines:
         print(f"  has moved ({took:.1f} min):", *lines[:20], sep="\n")
         return False
-    accept(run, git("rev-parse", "--short", "HEAD"))
+    if elsewhere:
+        both = f'  commit: "{run.commit}"\n  elsewhere: "{run.commit}"\n'
+        written(run, {r"^  commit: .*\n(  elsewhere: .*\n)?": both})
+    else:
+        accept(run, git("rev-parse", "--short", "HEAD"))
     print(f"  holds ({took:.1f} min)")
     return True
 
@@ -252,16 +266,20 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=sorted(FINGERPRINTS), help="fingerprints")
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--accept", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--elsewhere", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--notes", action="store_true")
     options = parser.parse_args()
     take_all(options.only or list(FINGERPRINTS))
-    if unknown := set(options.accept) - {run.name for run in load()} - {"all"}:
+    if unknown := ({*options.accept} - {"all"} | {*options.elsewhere}) - {run.name for run in load()}:
         sys.exit(f"there is no entry {sorted(unknown)[0]!r}")
     for run in load():
         if run.name in options.accept:
             accept(run, git("rev-parse", "--short", "HEAD"))
         elif "all" in options.accept:
             accept(run, None)
+    for run in load():
+        if run.name in options.elsewhere:
+            measure(run, elsewhere=True)
     left = options.minutes
     for run in sorted(stale(), key=age) if left else ():
         if 0 < run.minutes <= left:
@@ -280,6 +298,7 @@ def report() -> int:
     old, wrong = stale(entries, now), problems(entries)
     wrong += [f"{run.name}: its sweep rests on fingerprint {name}, too" for run in entries for name in missing(run)]
     print(f"{sum(len(run.figures) for run in entries)} claims in {len(entries)} entries; {len(old)} entries are stale")
+    print("portable:", ", ".join(run.name for run in entries if run.portable) or "none")
     for run in old:
         why = ", ".join(run.moved(now)) or "no commit"
         excuse = f"; may be, {run.may_be_stale}" if run.may_be_stale else ""

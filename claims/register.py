@@ -136,6 +136,7 @@ class Run:
         reason: for a tolerance above a fifth.
         runs: how many a mean (sd) in a table is of; its tolerance is two standard errors.
         exits: the command itself says by its exit code whether all figures are within their tolerances.
+        elsewhere: commit of which the figures came out under the code of another processor, too.
         may_be_stale: until when, and why.
     """
 
@@ -151,6 +152,12 @@ class Run:
     runs: int | None = None
     exits: bool = False
     may_be_stale: str | None = None
+    elsewhere: str | None = None
+
+    @property
+    def portable(self) -> bool:
+        """Whether the figures are known to come out under another processor's code."""
+        return self.elsewhere == self.commit
 
     def moved(self, now: dict[str, str]) -> list[str]:
         """The fingerprints that have changed since."""
@@ -169,7 +176,8 @@ def load(folder: Path = HERE) -> list[Run]:
             continue
         for name, entry in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).items():
             figures = tuple(Figure(**each) for each in entry.pop("figures"))
-            found.append(Run(name=name, file=file, figures=figures, **{**entry, "commit": str(entry["commit"])}))
+            commits = {key: str(entry[key]) for key in ("commit", "elsewhere") if key in entry}
+            found.append(Run(name=name, file=file, figures=figures, **{**entry, **commits}))
     return found
 
 

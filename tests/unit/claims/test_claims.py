@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from claims.__main__ import moved, take
+from claims.__main__ import measure, moved, take
 from claims.derived import missing
 from claims.fingerprints import FINGERPRINTS, same
 from claims.register import ROOT, STRICT, Page, current, digest_of, load, noted, problems, stale, taken
@@ -111,6 +112,31 @@ def test_a_row_of_a_repeated_label_is_missed_where_only_the_others_were_printed(
     assert moved(run, "\n".join(shorter)) == ["    insurance: not found in what was printed"]
     spaced = [line.strip("| ").replace(" | ", "   ") for line in printed]  # as a benchmark without bars prints
     assert moved(run, "\n".join(spaced)) == []
+
+
+ENTRY = """\
+one:
+  command: 'test "$OPENBLAS_CORETYPE $NUMBA_CPU_NAME" = "Nehalem generic" && test ! -e "$FEDSYN_CACHE"'
+  commit: "a"
+  minutes: 1
+  fingerprints: {}
+  figures: []
+"""
+
+
+def test_an_entry_is_portable_once_it_held_under_another_processors_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("claims.__main__.HERE", tmp_path)
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "of this machine")
+    (tmp_path / "one.yaml").write_text(ENTRY)
+    (run,) = load(tmp_path)
+    assert not run.portable and not measure(run, elsewhere=False)
+    for _ in range(2):
+        assert measure(run, elsewhere=True)
+        (run,) = load(tmp_path)
+        assert run.portable and not replace(run, commit="b").portable
+    assert (tmp_path / "one.yaml").read_text() == ENTRY.replace('"a"\n', '"a"\n  elsewhere: "a"\n')
 
 
 @pytest.mark.thorough
