@@ -29,6 +29,7 @@ pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).resolve().parents[3]
 EXPERIMENTS = ROOT / "experiments"
 FOLDERS = sorted(path.parent for path in EXPERIMENTS.glob("*/expected.yaml"))
+SWEPT = [folder for folder in FOLDERS if (folder / "sweep.yaml").is_file()]
 
 
 def module_of(path: Path, name: str) -> ModuleType:
@@ -173,7 +174,7 @@ def test_a_sweep_takes_shipped_splits_and_refuses_to_make_another(tmp_path: Path
 
 
 def test_every_clustered_table_of_a_sweep_has_its_split() -> None:
-    sweeps = [load_sweep(folder / "sweep.yaml") for folder in FOLDERS if (folder / "sweep.yaml").is_file()]
+    sweeps = [load_sweep(folder / "sweep.yaml") for folder in SWEPT]
     tables = clustered(cell.config for sweep in sweeps for cell in sweep.cells)
     with np.load(FILE) as stored:
         assert len(stored.files) == len(tables) == 7
@@ -193,9 +194,7 @@ def test_a_digit_of_a_page_that_is_changed_is_found(
     assert small.checked(expected, page)
 
 
-@pytest.mark.parametrize(
-    "folder", [folder for folder in FOLDERS if (folder / "sweep.yaml").is_file()], ids=lambda f: f.name
-)
+@pytest.mark.parametrize("folder", SWEPT, ids=lambda folder: folder.name)
 def test_a_page_prints_what_is_expected_of_its_sweep(check: ModuleType, folder: Path) -> None:
     expected, page = check.Expected.load(folder / "expected.yaml"), _text(folder / "README.md")
     assert check.unprinted(expected, page) == []
@@ -203,6 +202,29 @@ def test_a_page_prints_what_is_expected_of_its_sweep(check: ModuleType, folder: 
         first = expected.values[0].expected
         changed = re.sub(r"-?\d[\d,.]*\d", lambda each: "77.7" if check.rounds_to(first, each[0]) else each[0], page)
         assert check.unprinted(expected, changed)
+
+
+MEAN = re.compile(r"(-?\d[\d,]*\.?\d*)(?: ± \d| \(\d[\d.,]*\))")
+
+
+def unexpected(check: ModuleType, folder: Path, page: str) -> list[str]:
+    """Returns the means with a deviation, in tables of a page, that nobody published and no experiment expects.
+
+    Other experiments are those that the page links to.
+    """
+    quoted = [other for other in SWEPT if other == folder or f"](../{other.name})" in page]
+    values = [value for each in quoted for value in check.Expected.load(each / "expected.yaml").values]
+    known = [number for value in values for number in (value.expected, value.paper, value.code) if number is not None]
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    means = [mean for line in rows for mean in MEAN.findall(line)]
+    return [mean for mean in means if not any(check.rounds_to(number, mean) for number in known)]
+
+
+@pytest.mark.parametrize("folder", SWEPT, ids=lambda folder: folder.name)
+def test_a_mean_of_a_page_is_compared_with_its_sweep(check: ModuleType, folder: Path) -> None:
+    page = _text(folder / "README.md")
+    assert unexpected(check, folder, page) == []
+    assert unexpected(check, folder, page + "\n| Adult | 77.77 ± 0.01 | 88.88 (0.01) |\n") == ["77.77", "88.88"]
 
 
 def test_what_came_out_is_accepted_as_expected(check: ModuleType, accepted: tuple[str, str]) -> None:
