@@ -27,6 +27,7 @@ _VARIANT = "mechanism.name=experiments.sketch_aim_ablation.variant:Variant"
 #: What a run is set to that does without a part.
 WITHOUT: dict[str, Assignments] = {
     "factor, order": (_VARIANT, "mechanism.factors=false"),
+    "forest": (_VARIANT, "mechanism.forest=false"),
     "groups": (_VARIANT, "mechanism.resolution=cells"),
     "room": (_VARIANT, "mechanism.room=false"),
     "residuals": (_VARIANT, "mechanism.residuals=false"),

@@ -65,6 +65,7 @@ class VariantOptions(SketchAimOptions):
         always: sketches also where they could not show anything.
         room: where the model is full, a plan by gain for room is weighed against the plan by gain alone.
         staged: the plan of round t fills t/T of the tree; else of all.
+        forest: the first plan begins with a spanning forest.
         residuals: chosen marginals are measured without their one-way parts; else as counts.
         factors: hidden factors, and an order for values that have none, are looked for in interactions of pairs.
     """
@@ -77,6 +78,7 @@ class VariantOptions(SketchAimOptions):
     always: bool = False
     room: bool = True
     staged: bool = True
+    forest: bool = True
     residuals: bool = True
     factors: bool = True
 
@@ -302,6 +304,9 @@ class Variant(SketchAim):
         if self.options.room:
             return super().best(errors, eligible, share, budget)
         return self.planner.best(errors, eligible, self.room(share), budget)
+
+    def forest_first(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
+        return (super().forest_first if self.options.forest else self.chosen)(errors, eligible, share, budget)
 
     def share_of_tree(self, t: int) -> float:
         return super().share_of_tree(t) if self.options.staged else 1.0

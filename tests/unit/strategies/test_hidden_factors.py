@@ -16,6 +16,7 @@ from experiments.likert.run import ITEMS, LISTED, WORDS, answers, correlation, l
 from fedsyn.domain import Domain
 from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.sketch_aim import Arrangement, FirstLook, Residuals, SketchAimContract, Sketches
+from fedsyn.plugins.strategies import sketch_aim
 from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched
 from fedsyn.selection.factors import Cuts, factor_model
 from fedsyn.selection.sketches import ARRANGING, Interactions
@@ -197,6 +198,40 @@ def test_a_factor_that_no_half_shows_by_itself_is_tried_all_the_same(monkeypatch
     strategy = held_cells.fitted(cell.config(), table.train[: cell.rows], table.domain)
     assert evidences[0] < 0.0 == evidences[1]
     assert not strategy.fitted_domain.hidden
+
+
+def a_chain() -> tuple[np.ndarray, Domain]:
+    """Six columns of four values, 4,000 rows: each is the one before it in 19 of 20 rows, so ends are linked too."""
+    rng = np.random.default_rng(0)
+    columns = [rng.integers(0, 4, 4_000)]
+    for _ in range(5):
+        columns.append(np.where(rng.random(4_000) < 0.95, columns[-1], rng.integers(0, 4, 4_000)))
+    return np.stack(columns, axis=1), Domain(tuple(f"c{j}" for j in range(6)), (4,) * 6)
+
+
+@pytest.mark.parametrize("most", [1.5, 0.0], ids=["taken", "foresees too much"])
+def test_the_first_plan_begins_with_a_spanning_forest(most: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a chain of links the forest is the chain. A plan by itself wants links that follow from it before its end."""
+    planned, plans = SketchAim.forest_first, list[tuple[list[Any], list[Any]]]()
+
+    def watched(self: SketchAim, errors: Any, eligible: Any, *rest: Any) -> list[int]:
+        before = self.capacity, self.capacity.cliques
+        new, alone = planned(self, errors, eligible, *rest), self.best(errors, eligible, *rest).cliques
+        assert (self.capacity, self.capacity.cliques) == before  # a plan takes no room
+        plans.append(([self.candidates.cliques[i] for i in new], [self.candidates.cliques[i] for i in alone]))
+        return new
+
+    monkeypatch.setattr(SketchAim, "forest_first", watched)
+    monkeypatch.setattr(sketch_aim, "_FOREST", most)
+    cell = held_cells.Cell("", 0, 1.0, 1, "", ("workload={degree: 2, size: null}", "mechanism.rounds=4"))
+    held_cells.fitted(cell.config(), *a_chain())
+    ((new, alone),) = plans  # in the first round alone
+    chain = {(f"c{j}", f"c{j + 1}") for j in range(5)}
+    assert not chain <= {*alone[:5]}
+    if most:
+        assert {*new[:5]} == chain and {*alone} == {*new}
+    else:
+        assert new == alone
 
 
 def opened() -> tuple[Sketched, np.ndarray, Domain]:
