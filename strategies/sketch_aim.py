@@ -484,7 +484,7 @@ class SketchAim(MechanismStrategy):
         return self.noted(self.best(errors, eligible, share, budget), errors, share, budget)
 
     def forest_first(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
-        """Returns the first plan's new cliques, the links of a spanning forest first.
+        """Returns the first plan's new cliques, a spanning forest's links first.
 
         A plan takes a clique to tell nothing of the others. So of a chain of links it wants the ends as much as what
         lies between, and often a column that is linked to all others with each of them: only a fit shows that the rest

@@ -143,8 +143,8 @@ def test_who_has_no_row_is_no_link_between_values() -> None:
         ).fit(table)
         found[least] = made.predicted_quality.seen
     assert not found[0].links and not found[1].links  # of a and b, which are independent
-    assert (found[0].pairs, found[0].looked, found[1].looked) == (1, 0, 1)
-    assert found[0].hiding() == "nothing released shows links in the pair"
+    assert (found[0].pairs, found[0].looked, found[1].looked) == (1, 1, 1)
+    assert (found[0].unlinked, found[1].unlinked) == (1, 1)  # among those who have rows, too
 
 
 @pytest.mark.parametrize("order", [False, True])
