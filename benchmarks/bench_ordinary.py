@@ -116,12 +116,16 @@ def run_file(folder: Path, mechanism: str, table: Table | None) -> None:
     (folder / "run.yaml").write_text(yamlio.dumps(document), encoding="utf-8")
 
 
+def one_thread() -> dict[str, str]:
+    """The variables of a Python process with one thread that finds what this one does."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return environment() | threads | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
 def printed(arguments: Sequence[str], folder: Path) -> str:
     """What a Python process with one thread prints."""
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", *arguments], cwd=folder, env=environment() | threads, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", *arguments]
+    done = subprocess.run(command, cwd=folder, env=one_thread(), capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(arguments[1:])} failed:\n{done.stderr[-2000:]}")
     return done.stdout

@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.bench_ordinary import RUN, SECURE, TRUSTED
+from benchmarks.bench_ordinary import RUN, SECURE, TRUSTED, one_thread
 from benchmarks.inference_suite.cells import LAUNCHER
 from fedsyn import yamlio
-from fedsyn.flower.launch import environment
 
 GOAL_SECONDS, GOAL_MEGABYTES = 120, 2000
 
@@ -78,10 +77,9 @@ def run(folder: Path, unit: str, holders: int) -> tuple[float, float]:
         "runtime": {"seed": 0},
     }
     (folder / "run.yaml").write_text(yamlio.dumps(document), encoding="utf-8")
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [*LAUNCHER, sys.executable, "-c", RUN, "run", "run.yaml", "--out", f"out-{unit}-{holders}", "--force"]
     with (folder / "said").open("wb") as said:
-        process = subprocess.Popen(command, cwd=folder, env=environment() | threads, stdout=said, stderr=said)
+        process = subprocess.Popen(command, cwd=folder, env=one_thread(), stdout=said, stderr=said)
         _, status, usage = os.wait4(process.pid, 0)  # of this run alone, and of what it started
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

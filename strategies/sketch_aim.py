@@ -477,10 +477,7 @@ class SketchAim(MechanismStrategy):
         return np.array([cost(self.domain.shape_of(clique)) for clique in self.candidates.cliques])
 
     def chosen(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
-        """Returns the plan's new cliques.
-
-        If the whole tree was this plan's share and it is full, the record says what a larger one would be worth.
-        """
+        """Returns the plan's new cliques, by gain."""
         return self.noted(self.best(errors, eligible, share, budget), errors, share, budget)
 
     def forest_first(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
@@ -495,7 +492,8 @@ class SketchAim(MechanismStrategy):
         cliques, alone = self.candidates.cliques, self.best(errors, eligible, share, budget)
         links = self.strongest_links(errors, [i for i in eligible if len(cliques[i]) == 2])
         planned = self.best(errors, links, share, budget)
-        forest = planned.cliques
+        if not (forest := planned.cliques):
+            return self.noted(alone, errors, share, budget)
         before, self.capacity = self.capacity, self.capacity.copy()
         self.capacity.add([cliques[i] for i in forest])
         inside, fits = contained_in([cliques[i] for i in forest]), self.capacity.test(share, PLANNED_ATTRIBUTES)
@@ -503,16 +501,19 @@ class SketchAim(MechanismStrategy):
         beside = replace(errors, parts=errors.parts.copy(), noisy=noisy, steps=steps)
         beside.parts[forest] = 0.0
         rest = self.best(beside, [i for i in eligible if not inside(cliques[i]) and fits(cliques[i])], share, budget)
-        if forest and rest.error <= _FOREST * alone.error:
-            new = [*forest, *self.noted(rest, beside, share, budget)]
-            errors.steps.update(beside.steps)
-        else:
-            new = []
+        taken = rest.error <= _FOREST * alone.error
+        new = [*forest, *self.noted(rest, beside, share, budget)] if taken else []
         self.capacity = before
-        return new or self.noted(alone, errors, share, budget)
+        if not taken:
+            return self.noted(alone, errors, share, budget)
+        errors.steps.update(beside.steps)
+        return new
 
     def noted(self, plan: MeasurementPlan, errors: ModelErrors, share: float, budget: float) -> list[int]:
-        """Returns a plan's cliques, and notes what the tree left out."""
+        """Returns a plan's cliques, and notes what the tree left out.
+
+        If the whole tree was this plan's share and it is full, the record says what a larger one would be worth.
+        """
         cliques = self.candidates.cliques
         if plan.full and share == 1.0:
             inside = contained_in(self.capacity.cliques)

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 import fedsyn
+from experiments.persons.run import mean_distance
 from fedsyn.domain import Integers
 
 SPAN, BINS = 1461, 24
@@ -87,12 +88,6 @@ def by_bins(table: pd.DataFrame, seed: int) -> pd.DataFrame:
     return table.assign(day=drawn).sort_values(["id", "day"], kind="stable")
 
 
-def distance(one: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> float:
-    """Returns the L1 distance of two tables' shares."""
-    shares = [table.groupby(columns).size() / len(table) for table in (one, other)]
-    return float(shares[0].sub(shares[1], fill_value=0.0).abs().sum())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", nargs="+", default=list(LAWS), choices=list(LAWS))
@@ -113,9 +108,8 @@ def main() -> None:
                 made = fitted.sample()
                 made["day"] = (pd.to_datetime(made["day"].astype(str)) - pd.Timestamp("2020-01-01")).dt.days
                 both = [gaps(made), gaps(by_bins(made, seed))]
-                found.append(
-                    [distance(gaps(real), one, names) for names in (["gap", "one"], ["gap", "kind"]) for one in both]
-                )
+                pairs = (("gap", "one"), ("gap", "kind"))
+                found.append([mean_distance((gaps(real), one), [pair]) for pair in pairs for one in both])
             print(f"| {family} | {epsilon:g} | {' | '.join(f'{x:.2f}' for x in np.mean(found, axis=0))} |", flush=True)
 
 

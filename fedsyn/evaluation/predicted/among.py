@@ -49,6 +49,7 @@ class Among:
 
     Attributes:
         rows: how many they are.
+        shares: (values, values) the model's marginal of them.
         masses: of the columns' values that are there.
         there: of both columns, which values these are.
         impossible: cells of them that no row has; None: there are none.
@@ -57,6 +58,7 @@ class Among:
 
     pair: Clique
     rows: float
+    shares: Floats
     masses: Mapping[str, Floats]
     there: tuple[Flags, Flags]
     counts: tuple[Counts, ...]
@@ -88,7 +90,7 @@ class Among:
         never = None if never is None else np.asarray(never).reshape(shape)[np.ix_(*there)]
         impossible = None if never is None or not never.any() else never
         in_order = frozenset(name for name in pair if effects.is_in_order(name))
-        return cls(pair, share * effects.rows, masses, there, tuple(counts), impossible, in_order)
+        return cls(pair, share * effects.rows, part / share, masses, there, tuple(counts), impossible, in_order)
 
     def measured(self, pair: Clique) -> list[Counts]:
         """Returns the noisy counts."""
@@ -103,11 +105,6 @@ class Among:
     def visible(self, name: str, groups: npt.NDArray[np.integer]) -> float:
         """Returns what `Effects.visible` does, of these people."""
         return (visible if name in self.in_order else visible_anywhere)(self.masses[name], groups)
-
-    def cells(self, cells: npt.NDArray[np.floating], shape: tuple[int, ...]) -> Floats:
-        """Returns a marginal's shares of these people, flat."""
-        part = np.asarray(cells, np.float64).reshape(shape)[np.ix_(*self.there)]
-        return np.asarray(part.ravel() / part.sum())
 
 
 def _part(m: Measurement, shape: tuple[int, ...], there: tuple[Flags, Flags]) -> Counts | None:

@@ -48,7 +48,7 @@ from fedsyn.selection.planning import shrunk
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.sums import Groups
 from fedsyn.table.schema import CategoricalColumn, Schema
-from fedsyn.table.schema.persons import no_row_code, row_columns
+from fedsyn.table.schema.persons import row_columns
 from fedsyn.table.schema.rules import Nested
 
 Floats = npt.NDArray[np.float64]
@@ -209,17 +209,6 @@ def seen_links(
     return SeenLinks(tuple(links), len(pairs), len(taken), unlinked, round(least, 3), joined, orderless)
 
 
-def with_rows(schema: Schema | None) -> frozenset[str]:
-    """Returns the columns of records that also say who has a row.
-
-    Two of them go along as nobody has one value and no row, and a person's own column goes along with having rows. The
-    rows of a table show no such link.
-    """
-    if schema is None or schema.of_persons is None:
-        return frozenset()
-    return frozenset(name for name in row_columns(schema.rows) if no_row_code(schema.columns[name]) >= 0)
-
-
 def looks(
     effects: Effects,
     sketches: Sequence[SketchError],
@@ -240,12 +229,14 @@ def looks(
     off = [np.array([getattr(g, name) for g in sketched.values()]) for name in ("squared", "spread")]
     apart = dict(zip(sketched, shrunk(*off).tolist(), strict=True))
     view, chance = ModelView(effects.model), CHANCE / max(1, len(pairs))  # type: ignore[arg-type]
-    there, silent = values_there(schema), with_rows(schema)
+    there = values_there(schema)
+    silent = there.keys() & {*row_columns(schema.rows)} if schema is not None and there else frozenset[str]()
     for pair in pairs:
         first, second = pair
         groups: Groups = (few[first], few[second])
         at, sides = (orders[first], orders[second]), (contrasts[first], contrasts[second])
         # Columns that say who has no row are looked at among the people who have both values, where they were measured.
+        # A sketch of such a column of the row itself shows who has rows, so nothing is said of it.
         known: Effects | Among = effects
         if not there.keys().isdisjoint(pair):
             among = _among(effects, pair, there, view)
@@ -263,8 +254,7 @@ def looks(
         squared = min(most, max(0.0, look.squared) / shown) if look.is_beyond(chance) else 0.0
         link, stated = None, stated_length(known, pair, groups)
         if max(squared, stated) >= most * LEAST_LINK**2:
-            (cells,) = view.each([pair])
-            cells = known.cells(cells, domain.shape_of(pair)) if isinstance(known, Among) else cells
+            cells = known.shares.ravel() if isinstance(known, Among) else next(iter(view.each([pair])))
             link = _worse(_link(known, pair, look, groups, at, cells, shown, stated), moments)
             link = replace(link, ruled=_is_ruled(pair, known, schema))
             link = None if math.isclose(link.seen, 0.0) else link  # normal scores left nothing of it

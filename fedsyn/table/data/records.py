@@ -26,9 +26,9 @@ from fedsyn.table.schema.column_base import remade
 from fedsyn.table.schema.encoding import Block, Encoder, numbers_alone, values_and_places
 from fedsyn.table.schema.holdings import changing
 from fedsyn.table.schema.persons import (
+    GAP,
     before_column,
     count_column,
-    gap_column,
     no_row_code,
     person_attributes,
     places,
@@ -187,16 +187,16 @@ class RecordMaker:
         if self.persons.in_order:
             before, at = before_column(self.persons), at + 1
             out[:, at] = before.codes_of(np.clip(shown.before, *before.span).astype(np.float64))
-        gaps, between = self._gaps(shown, order), gap_column(self.schema)
-        if between is not None:
-            at += 1
-            out[:, at] = np.where(shown.after < 0, no_row_code(between), between.codes_of(gaps))
+        gaps = list[Floats]()
+        if isinstance(between := records.columns.get(GAP), BinnedColumn) and order is not None:
+            gaps, at = [self._gaps(shown, order)], at + 1
+            out[:, at] = np.where(shown.after < 0, no_row_code(between), between.codes_of(gaps[0]))
         for rows in (shown.here, shown.after):
             for name in of_rows:
                 at += 1
                 codes_there = places(columns[at])[codes[rows, names.index(name)]]
                 out[:, at] = np.where(rows < 0, no_row_code(columns[at]), codes_there)
-        return Block(out, self._numbers_of(shown, some, [] if between is None else [gaps]))
+        return Block(out, self._numbers_of(shown, some, gaps))
 
     def sentences(self) -> list[str]:
         """Returns sentences on the persons, for the rows' holder."""
@@ -207,13 +207,11 @@ class RecordMaker:
         return lines
 
     @staticmethod
-    def _gaps(shown: Pairs, order: Floats | None) -> Floats:
+    def _gaps(shown: Pairs, order: Floats) -> Floats:
         """Returns what lies between the two rows of each record, (persons,).
 
         It is NaN where there is no next one, or where one of them has no number.
         """
-        if order is None:
-            return np.full(len(shown.counts), np.nan)
         padded = np.append(order, np.nan)  # the last one is that of nobody's row
         gaps = padded[shown.after] - padded[shown.here]
         return np.asarray(np.where(np.isfinite(gaps), np.maximum(gaps, 0.0), np.nan))

@@ -292,13 +292,13 @@ def record_domain(rows: Any, columns: Mapping[str, Column]) -> Domain:
             names = tuple(renamed.get(name, name) for name in zero.clique)
             zeros.append(Zeros(names, _spread(zero.cells, [columns[name] for name in names])))
     alone = count_column(persons).codes_of(np.array([0.0, 1.0]))
+    without = [int(code) for code in alone[persons.least_rows :]]  # numbers of rows of which none is a next one
     for name in of_rows:
         if persons.least_rows == 0:
             zeros.append(_none_where(name, columns, [int(alone[0])]))
-        without = {int(alone[1])} | ({int(alone[0])} if persons.least_rows == 0 else set())
-        zeros.append(_none_where(next_name(name), columns, sorted(without)))
+        zeros.append(_none_where(next_name(name), columns, without))
     if GAP in columns:
-        zeros.append(_none_where(GAP, columns, sorted(without)))
+        zeros.append(_none_where(GAP, columns, without))
     if persons.in_order:
         zeros.append(_never_beyond(count_column(persons), before_column(persons)))
     if isinstance(persons.order, str) and persons.order in of_rows:
