@@ -1,20 +1,29 @@
 """Draws some attributes of rows, given all others of the same rows.
 
 Each row has values of its own that are given, so no single restricted model does. The attributes to be drawn are
-eliminated one after the other, for many rows at once: a factor keeps an axis of rows beside those of the attributes
-that are still open, and the given ones only choose its cells. Then values are drawn in the opposite order. This is
-exact, and costs for each row what the model costs among the open attributes alone.
+eliminated one after the other, for many rows at once, and are then drawn in the opposite order. This is exact.
+
+Rows that agree in the given attributes of a factor share what it says. So a step whose given attributes have few
+combinations is carried out once for all of them, before any row is seen. The others keep an axis of rows.
+
+Weights are multiplied, not their logarithms added: a logarithm and an exponential of every cell would take ten times as
+long. Each factor's largest weight is 1 for any given values, so sums stay below the number of cells. A cell whose
+weight is below the smallest number becomes 0. This matters only to a row whose whole weight is nearly as small:
+`_draw_in_logs` draws such rows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from itertools import combinations
+from string import ascii_lowercase
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import logsumexp
 
 from fedsyn.domain import Clique, Codes, Floats
 from fedsyn.inference.estimation import estimate
@@ -24,20 +33,44 @@ from fedsyn.inference.model import Model
 from fedsyn.inference.other_models import AnyModel, EmpiricalModel, MixtureModel
 from fedsyn.randomness import RandomSource
 
-# Cells of a factor, over rows and open attributes.
-_CELLS = 1 << 21
+# Cells of a factor, over rows and open attributes, and those of a step that is carried out for all given values.
+_CELLS, _ONCE = 1 << 17, 1 << 20
+# Weight of a row, beside the largest that its factors allow, below which it is drawn in logarithms.
+_LITTLE = 1e-250
 
 
 class Factor(NamedTuple):
-    """A log factor of some rows.
+    """Weights of open attributes for given values.
 
     Attributes:
+        given: attributes whose values choose an entry of the first axis; () where there is one for all rows.
         scope: open attributes.
-        table: (rows, values of each), or (1, ...) where it is the same for all rows.
+        table: (combinations of given values, values of each open attribute), non-negative.
     """
 
+    given: Clique
     scope: Clique
     table: Floats
+
+
+class Step(NamedTuple):
+    """Elimination of one attribute.
+
+    Attributes:
+        name: of the attribute.
+        rest: what its factors hold besides.
+        factors: that hold it.
+        earlier: earlier steps whose sums hold it, row by row.
+        by_row: whether its own sum is made row by row.
+        drawn: whether it is drawn; else it is only summed over.
+    """
+
+    name: str
+    rest: Clique
+    factors: tuple[Factor, ...]
+    earlier: tuple[int, ...]
+    by_row: bool
+    drawn: bool
 
 
 class Conditional:
@@ -52,81 +85,217 @@ class Conditional:
     Args:
         model: a graphical model.
         open_: attributes to be drawn.
+        unknown: attributes that are neither given nor drawn.
     """
 
-    def __init__(self, model: Model, open_: Sequence[str]) -> None:
+    def __init__(self, model: Model, open_: Sequence[str], unknown: Sequence[str] = ()) -> None:
         self.domain, self.open = model.domain, tuple(open_)
         hidden = [name for name, _ in model.domain.hidden]
-        wanted = {*self.open, *hidden}
+        wanted = {*self.open, *unknown, *hidden}
         parts = [(tuple(clique), np.asarray(table, np.float64)) for clique, table in model.potentials.items()]
         parts += [(zero.clique, np.where(zero.cells, -np.inf, 0.0)) for zero in model.domain.zeros]
-        # Axes of a part: those of given attributes first, as one; then the open ones.
-        self._parts: list[tuple[Clique, Clique, Floats]] = []
+        self._logs = list[Factor]()
         for clique, table in parts:
             scope = tuple(name for name in clique if name in wanted)
             if scope:
                 given = tuple(name for name in clique if name not in wanted)
                 axes = [clique.index(name) for name in (*given, *scope)]
                 shape = (math.prod(self.domain.shape_of(given)), *self.domain.shape_of(scope))
-                self._parts.append((given, scope, np.ascontiguousarray(table.transpose(axes)).reshape(shape)))
-        self._order, self._largest = self._elimination([scope for _, scope, _ in self._parts], wanted)
+                self._logs.append(Factor(given, scope, np.ascontiguousarray(table.transpose(axes)).reshape(shape)))
+        self._order = self._elimination([factor.scope for factor in self._logs], wanted)
+        self._steps = dict[frozenset[str], list[Step]]()
 
-    def _elimination(self, scopes: Sequence[Clique], names: set[str]) -> tuple[list[str], int]:
+    def tilted(self, weights: Mapping[str, Floats]) -> Conditional:
+        """Returns the same draws with further log weights, (values,) of an open attribute."""
+        out = copy(self)
+        out._logs = [*self._logs, *(Factor((), (name,), some[None]) for name, some in weights.items())]
+        out._steps = {}
+        return out
+
+    def _elimination(self, scopes: Sequence[Clique], names: set[str]) -> list[str]:
         """Returns an order of the open attributes.
-
-        The cells of its largest factor come with it.
 
         Next comes the attribute whose factor is smallest; of several, the first in the domain.
         """
-        left, sets, order, largest = [n for n in self.domain.names if n in names], [set(s) for s in scopes], [], 1
+        left, sets, order = [n for n in self.domain.names if n in names], [set(s) for s in scopes], list[str]()
         while left:
             joined = {name: {name}.union(*(s for s in sets if name in s)) for name in left}
-            cells = {name: math.prod(self.domain.shape_of(joined[name])) for name in left}
-            name = min(left, key=lambda one: cells[one])
-            largest = max(largest, cells[name])
+            name = min(left, key=lambda one: math.prod(self.domain.shape_of(joined[one])))
             sets = [s for s in sets if name not in s] + [joined[name] - {name}]
             left.remove(name)
             order.append(name)
-        return order, largest
+        return order
+
+    # Steps ------------------------------------------------------------------------------------------------------------
+
+    def steps(self, weighed: frozenset[str] = frozenset()) -> list[Step]:
+        """Returns the steps, those done that need no row.
+
+        Args:
+            weighed: attributes with weights of each row's own.
+        """
+        if weighed not in self._steps:
+            self._steps[weighed] = self._planned(weighed)
+        return self._steps[weighed]
+
+    def _planned(self, weighed: frozenset[str]) -> list[Step]:
+        factors, sums = [self._shares(factor) for factor in self._logs], dict[int, Clique]()
+        steps = list[Step]()
+        for name in self._order:
+            mine = tuple(factor for factor in factors if name in factor.scope)
+            earlier = tuple(at for at, scope in sums.items() if name in scope)
+            factors = [factor for factor in factors if name not in factor.scope]
+            scopes = [*(factor.scope for factor in mine), *(sums.pop(at) for at in earlier)]
+            rest = tuple(n for n in self.domain.names if n != name and any(n in scope for scope in scopes))
+            given = tuple(n for n in self.domain.names if any(n in factor.given for factor in mine))
+            cells = math.prod(self.domain.shape_of((*given, *rest, name)))
+            by_row = bool(earlier) or name in weighed or cells > _ONCE
+            if not by_row:
+                mine = (self._product(mine, given, (*rest, name)),)
+                factors += [Factor(given, rest, mine[0].table.sum(axis=-1))] if rest else []
+            elif rest:
+                sums[len(steps)] = rest
+            steps.append(Step(name, rest, mine, earlier, by_row, True))
+        # An attribute that nobody asks for is drawn where one that is drawn later depends on it.
+        asked = set(self.open)
+        for at, step in enumerate(steps):
+            steps[at] = step._replace(drawn=step.name in asked)
+            asked |= set(step.rest) if step.name in asked else set()
+        return steps
+
+    def _shares(self, factor: Factor) -> Factor:
+        """Returns a log factor's weights, the largest 1 for any given values."""
+        flat = factor.table.reshape(len(factor.table), -1)
+        top = flat.max(axis=1, keepdims=True)
+        weights = np.exp(flat - np.where(np.isfinite(top), top, 0.0))
+        return factor._replace(table=weights.reshape(factor.table.shape))
+
+    def _product(self, factors: Sequence[Factor], given: Clique, scope: Clique) -> Factor:
+        """Returns the product of factors over larger given attributes and scope."""
+        names, shape = (*given, *scope), self.domain.shape_of((*given, *scope))
+        out = np.ones(shape)
+        for own in factors:
+            mine = (*own.given, *own.scope)
+            table = own.table.reshape(self.domain.shape_of(mine))
+            out *= np.expand_dims(
+                table.transpose([mine.index(name) for name in names if name in mine]),
+                [at for at, name in enumerate(names) if name not in mine],
+            )
+        return Factor(given, scope, out.reshape(math.prod(self.domain.shape_of(given)), *self.domain.shape_of(scope)))
+
+    # Draws ------------------------------------------------------------------------------------------------------------
 
     def drawn(self, codes: Codes, rng: RandomSource, tilt: Mapping[str, Floats] | None = None) -> Codes:
         """Returns rows with open attributes drawn.
 
         Args:
             codes: (n, d) rows; what stands in the open attributes means nothing.
-            rng: one number for each row and open attribute.
-            tilt: open attribute -> log weights beside the model's, (values,), or (n, values) of each row.
+            rng: one number for each row and attribute that is drawn.
+            tilt: open attribute -> log weights of each row, (n, values).
 
         Raises:
             ValueError: a row that the model makes impossible, whatever is drawn.
         """
         out = np.array(codes)
-        block = max(1, _CELLS // self._largest)
+        steps = self.steps(frozenset(tilt or {}))
+        largest = max((math.prod(self.domain.shape_of((*s.rest, s.name))) for s in steps if s.by_row), default=1)
+        block = max(1, _CELLS // largest)
         for start in range(0, len(codes), block):
             here = slice(start, start + block)
-            some = {name: w[None] if w.ndim == 1 else w[here] for name, w in (tilt or {}).items()}
-            self._draw(out[here], rng, some)
+            some = {name: weights[here] for name, weights in (tilt or {}).items()}
+            self._draw(out[here], rng.random((sum(step.drawn for step in steps), len(out[here]))), steps, some)
         return out
 
-    def _draw(self, rows: Codes, rng: RandomSource, tilt: Mapping[str, Floats]) -> None:
-        factors = [Factor(scope, self._chosen(rows, given, table)) for given, scope, table in self._parts]
-        factors += [Factor((name,), weights) for name, weights in tilt.items()]
-        steps: list[tuple[str, Factor]] = []
-        for name in self._order:
-            mine = [factor for factor in factors if name in factor.scope]
-            factors = [factor for factor in factors if name not in factor.scope]
-            rest = [n for n in self.domain.names if n != name and any(n in factor.scope for factor in mine)]
-            whole = self._product(mine, (*rest, name))
-            steps.append((name, whole))
-            if rest:
-                factors.append(Factor(tuple(rest), _summed(whole.table)))
-        values: dict[str, npt.NDArray[np.intp]] = {}
-        for name, (scope, table) in reversed(steps):
-            index = tuple(values[other] for other in scope[:-1])
-            logs = table[(np.arange(len(rows)) if len(table) > 1 else 0, *index)]
-            values[name] = _one_of(np.broadcast_to(logs, (len(rows), table.shape[-1])), rng.random(len(rows)))
+    def _draw(self, rows: Codes, uniform: Floats, steps: Sequence[Step], tilt: Mapping[str, Floats]) -> None:
+        weights = {name: np.exp(some - some.max(axis=1, keepdims=True)) for name, some in tilt.items()}
+        entries = dict[Clique, npt.NDArray[np.intp]]()  # of each row, in factors with these given attributes
+        for given in {factor.given for step in steps for factor in step.factors}:
+            columns = tuple(rows[:, axis].astype(np.intp) for axis in self.domain.axes(given))
+            entries[given] = (
+                np.ravel_multi_index(columns, self.domain.shape_of(given)) if given else np.zeros(len(rows), np.intp)
+            )
+        # Sums over one attribute after the other, row by row.
+        sums = dict[int, Floats]()
+        for at, step in enumerate(steps):
+            if step.by_row and step.rest:
+                sums[at] = self._sum(step, steps, entries, sums, weights)
+        # Draws in the opposite order.
+        values, little = dict[str, npt.NDArray[np.intp]](), np.zeros(len(rows), bool)
+        numbers = iter(uniform)
+        for step in reversed([step for step in steps if step.drawn or not step.rest]):
+            shares = np.ones((len(rows), self.domain[step.name]))
+            for factor in step.factors:
+                index = tuple(values[name] for name in factor.scope if name != step.name)
+                last = np.moveaxis(factor.table, 1 + factor.scope.index(step.name), -1)
+                shares *= last[(entries[factor.given], *index)]
+            for at in step.earlier:
+                scope = steps[at].rest
+                index = tuple(values[name] for name in scope if name != step.name)
+                shares *= np.moveaxis(sums[at], 1 + scope.index(step.name), -1)[(np.arange(len(rows)), *index)]
+            if step.name in weights:
+                shares *= weights[step.name]
+            if not step.rest:
+                little |= shares.sum(axis=1) < _LITTLE
+            if step.drawn:
+                values[step.name] = _one_of(shares, next(numbers))
+        if little.any():
+            some = {name: part[little] for name, part in tilt.items()}
+            for name, drawn in self._draw_in_logs(rows[little], uniform[:, little], steps, some).items():
+                values[name][little] = drawn
         for name in self.open:
             rows[:, self.domain.axes((name,))[0]] = values[name]
+
+    def _sum(
+        self,
+        step: Step,
+        steps: Sequence[Step],
+        entries: Mapping[Clique, npt.NDArray[np.intp]],
+        sums: Mapping[int, Floats],
+        weights: Mapping[str, Floats],
+    ) -> Floats:
+        """Returns the product of a step's factors, summed over its attribute, (rows, values of the rest)."""
+        mine = [(factor.scope, factor.table[entries[factor.given]]) for factor in step.factors]
+        mine += [(steps[at].rest, sums[at]) for at in step.earlier]
+        mine += [((step.name,), weights[step.name])] if step.name in weights else []
+        mine.sort(key=lambda part: part[1].size)  # the small ones first: the whole scope is passed through once
+        names, (scope, table) = (*step.rest, step.name), mine[0]
+        letters = dict(zip(names, ascii_lowercase, strict=False))
+
+        def joined(own: Clique, cells: Floats, other: Clique, more: Floats, out: Clique) -> Floats:
+            one, two, three = ("".join(letters[name] for name in some) for some in (own, other, out))
+            return np.asarray(np.einsum(f"Z{one},Z{two}->Z{three}", cells, more))
+
+        for other, more in mine[1:-1]:
+            whole = tuple(name for name in names if name in scope or name in other)
+            scope, table = whole, joined(scope, table, other, more, whole)
+        other, more = mine[-1] if len(mine) > 1 else ((), np.ones(len(table)))
+        return joined(scope, table, other, more, step.rest)
+
+    def _draw_in_logs(
+        self, rows: Codes, uniform: Floats, steps: Sequence[Step], tilt: Mapping[str, Floats]
+    ) -> dict[str, npt.NDArray[np.intp]]:
+        """Returns the same draws by sums of logarithms, which are never too small."""
+        factors = [(scope, self._chosen(rows, given, table)) for given, scope, table in self._logs]
+        factors += [((name,), weights) for name, weights in tilt.items()]
+        wholes = list[Floats]()
+        for step in steps:
+            mine = [factor for factor in factors if step.name in factor[0]]
+            factors = [factor for factor in factors if step.name not in factor[0]]
+            whole = np.zeros((len(rows), *self.domain.shape_of((*step.rest, step.name))))
+            for own, table in mine:
+                axes = [0, *(1 + own.index(name) for name in (*step.rest, step.name) if name in own)]
+                shape = [len(table), *(self.domain[n] if n in own else 1 for n in (*step.rest, step.name))]
+                whole += table.transpose(axes).reshape(shape)
+            wholes.append(whole)
+            factors.append((step.rest, logsumexp(whole, axis=-1)))
+        values, numbers = dict[str, npt.NDArray[np.intp]](), iter(uniform)
+        for step, whole in reversed([pair for pair in zip(steps, wholes, strict=True) if pair[0].drawn]):
+            logs = whole[(np.arange(len(rows)), *(values[name] for name in step.rest))]
+            top = logs.max(axis=1, keepdims=True)
+            if not np.isfinite(top).all():
+                raise ValueError("a row that the model makes impossible has nothing to be drawn")
+            values[step.name] = _one_of(np.exp(logs - top), next(numbers))
+        return values
 
     def _chosen(self, rows: Codes, known: Clique, table: Floats) -> Floats:
         """Returns a part's cells for each row's given values."""
@@ -135,30 +304,10 @@ class Conditional:
         columns = tuple(rows[:, axis].astype(np.intp) for axis in self.domain.axes(known))
         return np.asarray(table[np.ravel_multi_index(columns, self.domain.shape_of(known))])
 
-    def _product(self, factors: Sequence[Factor], scope: Clique) -> Factor:
-        """Returns the sum of log factors over a larger scope."""
-        out: Floats = np.zeros((1, *self.domain.shape_of(scope)))
-        for own, table in factors:
-            axes = [0, *(1 + own.index(name) for name in scope if name in own)]
-            shape = [len(table), *(self.domain[name] if name in own else 1 for name in scope)]
-            out = out + table.transpose(axes).reshape(shape)
-        return Factor(scope, out)
 
-
-def _summed(table: Floats) -> Floats:
-    """Returns the logarithm of the sum of exponentials over the last axis."""
-    top = table.max(axis=-1, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.exp(table - top).sum(axis=-1)) + top[..., 0])
-
-
-def _one_of(logs: Floats, uniform: Floats) -> npt.NDArray[np.intp]:
-    """Draws a value of each row, (rows,), from (rows, values) log weights."""
-    top = logs.max(axis=1, keepdims=True)
-    if not np.isfinite(top).all():
-        raise ValueError("a row that the model makes impossible has nothing to be drawn")
-    cumulated = np.cumsum(np.exp(logs - top), axis=1)
+def _one_of(shares: Floats, uniform: Floats) -> npt.NDArray[np.intp]:
+    """Draws a value of each row, (rows,), from (rows, values) weights."""
+    cumulated = np.cumsum(shares, axis=1)
     return np.asarray((cumulated < (uniform * cumulated[:, -1])[:, None]).sum(axis=1), np.intp)
 
 

@@ -81,9 +81,9 @@ class WholePersons:
         in_order = persons.in_order
         self.before = (self.names.index(BEFORE), before_column(persons)) if in_order else None
         chain = graphical(model, [clique for clique, _ in schema.domain.wanted])
-        between = [GAP] if GAP in self.names else []  # of other rows: it is drawn with them, and left behind
-        self.following = Conditional(chain, [*(self.names[at] for at in self.after), *between])
-        self.preceding = Conditional(chain, [*(self.names[at] for at in self.here), *between])
+        between = [GAP] if GAP in self.names else []  # of a record's own two rows, not of others
+        self.following = Conditional(chain, [self.names[at] for at in self.after], between)
+        self.preceding = Conditional(chain, [self.names[at] for at in self.here], between)
         self.spacing = Conditional(chain, between) if between else None
         pairs = list(zip(self.here, self.after, strict=True))
         self.to_after = [self._between(here, after) for here, after in pairs]
@@ -271,13 +271,14 @@ class WholePersons:
     ) -> None:
         """Draws the rows after and before those of a record."""
         same = [np.arange(self.columns[at].size) for at in self.here]
-        ahead, back = self._weights(self.after, self.to_here), self._weights(self.here, same)
+        following = self.following.tilted(self._weights(self.after, self.to_here))
+        preceding = self.preceding.tilted(self._weights(self.here, same))
         at = place + 1
         while len(going := np.flatnonzero(at + 1 < counts)):  # each person's next row, all persons at once
             known = records[going].copy()
             known[:, self.here] = of_rows[first[going] + at[going]]
             self._stand(known, at[going])
-            drawn = self.following.drawn(known, rng, ahead)[:, self.after]
+            drawn = following.drawn(known, rng)[:, self.after]
             at[going] += 1
             of_rows[first[going] + at[going]] = _recoded(drawn, self.to_here)
         at = place.copy()
@@ -286,7 +287,7 @@ class WholePersons:
             known[:, self.after] = _recoded(of_rows[first[going] + at[going]], self.to_after)
             at[going] -= 1
             self._stand(known, at[going])
-            of_rows[first[going] + at[going]] = self.preceding.drawn(known, rng, back)[:, self.here]
+            of_rows[first[going] + at[going]] = preceding.drawn(known, rng)[:, self.here]
 
     def _weights(self, at: list[int], to_here: list[Integers]) -> dict[str, Floats]:
         """Returns log weights of the ordering column's values, by name."""
