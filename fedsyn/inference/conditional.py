@@ -106,7 +106,11 @@ class Conditional:
         self._steps = dict[frozenset[str], list[Step]]()
 
     def tilted(self, weights: Mapping[str, Floats]) -> Conditional:
-        """Returns the same draws with further log weights, (values,) of an open attribute."""
+        """Returns the same draws with further weights.
+
+        Args:
+            weights: open attribute -> log weights, (values,).
+        """
         out = copy(self)
         out._logs = [*self._logs, *(Factor((), (name,), some[None]) for name, some in weights.items())]
         out._steps = {}
@@ -170,9 +174,9 @@ class Conditional:
         weights = np.exp(flat - np.where(np.isfinite(top), top, 0.0))
         return factor._replace(table=weights.reshape(factor.table.shape))
 
-    def _product(self, factors: Sequence[Factor], given: Clique, scope: Clique) -> Factor:
+    def _product(self, factors: Sequence[Factor], known: Clique, scope: Clique) -> Factor:
         """Returns the product of factors over larger given attributes and scope."""
-        names, shape = (*given, *scope), self.domain.shape_of((*given, *scope))
+        names, shape = (*known, *scope), self.domain.shape_of((*known, *scope))
         out = np.ones(shape)
         for own in factors:
             mine = (*own.given, *own.scope)
@@ -181,7 +185,7 @@ class Conditional:
                 table.transpose([mine.index(name) for name in names if name in mine]),
                 [at for at, name in enumerate(names) if name not in mine],
             )
-        return Factor(given, scope, out.reshape(math.prod(self.domain.shape_of(given)), *self.domain.shape_of(scope)))
+        return Factor(known, scope, out.reshape(math.prod(self.domain.shape_of(known)), *self.domain.shape_of(scope)))
 
     # Draws ------------------------------------------------------------------------------------------------------------
 
@@ -253,7 +257,10 @@ class Conditional:
         sums: Mapping[int, Floats],
         weights: Mapping[str, Floats],
     ) -> Floats:
-        """Returns the product of a step's factors, summed over its attribute, (rows, values of the rest)."""
+        """Returns a step's sum over its attribute, of each row.
+
+        It is (rows, values of the rest), of the product of the step's factors.
+        """
         mine = [(factor.scope, factor.table[entries[factor.given]]) for factor in step.factors]
         mine += [(steps[at].rest, sums[at]) for at in step.earlier]
         mine += [((step.name,), weights[step.name])] if step.name in weights else []
@@ -261,8 +268,8 @@ class Conditional:
         names, (scope, table) = (*step.rest, step.name), mine[0]
         letters = dict(zip(names, ascii_lowercase, strict=False))
 
-        def joined(own: Clique, cells: Floats, other: Clique, more: Floats, out: Clique) -> Floats:
-            one, two, three = ("".join(letters[name] for name in some) for some in (own, other, out))
+        def joined(first: Clique, cells: Floats, other: Clique, more: Floats, out: Clique) -> Floats:
+            one, two, three = ("".join(letters[name] for name in some) for some in (first, other, out))
             return np.asarray(np.einsum(f"Z{one},Z{two}->Z{three}", cells, more))
 
         for other, more in mine[1:-1]:
@@ -274,7 +281,7 @@ class Conditional:
     def _draw_in_logs(
         self, rows: Codes, uniform: Floats, steps: Sequence[Step], tilt: Mapping[str, Floats]
     ) -> dict[str, npt.NDArray[np.intp]]:
-        """Returns the same draws by sums of logarithms, which are never too small."""
+        """Draws the same by sums of logarithms, which are never too small."""
         factors = [(scope, self._chosen(rows, given, table)) for given, scope, table in self._logs]
         factors += [((name,), weights) for name, weights in tilt.items()]
         wholes = list[Floats]()
