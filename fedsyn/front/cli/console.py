@@ -267,7 +267,7 @@ def say_verdict(verdict: Verdict) -> None:
     amiss = worst([one for one in (*verdict.columns, *verdict.links) if one.state != "kept"], verdict.foremost)
     texts = {}
     for what, some in uses.items():
-        counts = [f" ({use.kept} of {use.of})" if use.of and use.name != "regression" else "" for use in some]
+        counts = [f" ({use.kept} of {use.of} kept)" if use.of and use.name != "regression" else "" for use in some]
         texts[what] = ", ".join(f"{use.name}{count}" for use, count in zip(some, counts, strict=True))
     if amiss is not None and any(use.of for use in uses["not good for"]):
         name = shortened(amiss.name, _LONGEST_NAME)

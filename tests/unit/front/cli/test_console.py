@@ -42,7 +42,7 @@ def test_a_verdict_is_at_most_six_lines_of_80_columns(
     for use in verdict.uses():
         what = {True: "good for", False: "not good for", None: "not known"}[use.fit]
         (said,) = re.findall(rf"^{what}: +(.*)$", text, re.MULTILINE)
-        assert use.name in said and (not use.of or use.name == "regression" or f"({use.kept} of {use.of})" in said)
+        assert use.name in said and (not use.of or use.name == "regression" or f"({use.kept} of {use.of} kept)" in said)
     assert re.search(r"^next: +a schema", text, re.MULTILINE)
     assert f"; {LOST.name} is lost" in text, "the worst of what is not kept is named"
 
