@@ -758,6 +758,7 @@ JUNK = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["begin", "admit", "choose", "open", "total", "sums"])
 def test_malformed_calls_end_neither_the_service_nor_the_run_and_quote_nothing(
     services: CryptoServices, method: str

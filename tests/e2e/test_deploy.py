@@ -29,6 +29,7 @@ for path in ("/health", "/v1/control/list-nodes", "/v1/control/start-run", "/v1/
 """
 
 
+@pytest.mark.slow
 def test_from_init_to_a_table(tmp_path: Path) -> None:
     """The small one, of every day: namespaces where there are any, else loopback."""
     places = namespaces_or_none(1 + len(NAMES))

@@ -227,6 +227,7 @@ def test_malformed_calls_end_neither_the_service_nor_the_run_and_quote_nothing(s
     run.parties.end()
 
 
+@pytest.mark.slow
 def test_a_party_that_sends_lines_of_unknown_runs_disturbs_nobody(services: Services) -> None:
     run = Driven(services)
     run.deal()

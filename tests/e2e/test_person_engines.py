@@ -47,6 +47,7 @@ def configured(folder: Path, protocol: str, *, two: bool) -> Path:
     return folder / "run.yaml"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("two", [False, True])
 def test_the_seed_alone_decides_who_comes_out(tmp_path: Path, two: bool) -> None:
     file = configured(tmp_path, "secagg", two=two)

@@ -39,6 +39,7 @@ def broken(table: str, frame: pd.DataFrame) -> dict[str, int]:
     return {"nested": int((listed.groupby("school")["district"].nunique() > 1).sum())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["sketch_aim", "aim"])
 @pytest.mark.parametrize("table", planted_rules.TABLES)
 def test_what_was_answered_with_yes_holds_in_every_row(table: str, mechanism: str) -> None:

@@ -112,6 +112,7 @@ def coded(path: Path, lines: list[str], decimal: str) -> tuple[list[tuple[int, .
     return codes[1:], len(codes) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [50, pytest.param(1000, marks=pytest.mark.slow)])
 def test_of_pairs_of_cells_none_is_read_otherwise_together(most: int, tmp_path: Path) -> None:
     """Each cell in each column, alone and below and above another: no refusal, and the same codes."""
@@ -129,6 +130,7 @@ def test_of_pairs_of_cells_none_is_read_otherwise_together(most: int, tmp_path: 
         assert coded(path, together, decimal)[0] == [code for line in together for code in alone[line]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [50, pytest.param(900, marks=pytest.mark.slow)])
 def test_no_line_of_a_file_decides_about_another(files: int, tmp_path: Path) -> None:
     """Random files without each of their records: the others have the codes that they had, and nothing is refused.

@@ -13,6 +13,7 @@ from benchmarks import bench_growth
 PAGE = Path(bench_growth.__file__).with_name("README.md")
 
 
+@pytest.mark.slow
 def test_a_run_takes_memory_however_much_the_parent_holds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

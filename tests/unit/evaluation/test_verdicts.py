@@ -411,6 +411,7 @@ def test_moments_are_those_of_the_table_as_it_is_sampled() -> None:
     assert cost.moments[1][0] == pytest.approx(fitted.sample(20_000, seed=2)["cost"].mean(), rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["visits", "wide"])
 def test_real_rows_never_judge_a_table_more_mildly_than_released_values(name: str) -> None:
     """With much noise and with little. What released values rule out is ruled out by the rows, too."""

@@ -310,6 +310,7 @@ def configuration(mechanism: str = "sketch_aim", clients: int = 4, **changes: An
     return parse_config({**nodes, **changes})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "direct"),
     [

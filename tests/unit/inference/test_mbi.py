@@ -56,6 +56,7 @@ def prior_on(domain: Domain) -> Model:
     return Model(domain, {q: rng.standard_normal(domain.shape_of(q)) for q in cliques}, TOTAL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "shrinkage"),
     [
@@ -119,6 +120,7 @@ def test_both_engines_end_at_the_noise_level_after_the_same_step() -> None:
         assert distances[0] < 1e-3 * TOTAL < distances[1] / 10
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", [None, MIRROR], ids=["native", "mbi"])
 def test_a_fit_leaves_the_model_that_fits_better_for_the_one_that_it_is_pulled_to(engine: Any) -> None:

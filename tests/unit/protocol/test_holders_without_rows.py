@@ -58,7 +58,7 @@ def settings() -> Iterator[Any]:
                         yield pytest.param(name, node, sizes, id="-".join([name, *node.values(), sizes]), marks=marks)
                         is_quick = False
     packed = {"protocol": "fhe", "noise": "distributed", "fhe": {"compute": "packed"}}
-    yield pytest.param("fhaim", packed, "public", id="fhaim-fhe-packed")
+    yield pytest.param("fhaim", packed, "public", id="fhaim-fhe-packed", marks=pytest.mark.slow)
 
 
 Forms = tuple[list[Any], list[int]]

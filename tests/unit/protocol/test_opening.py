@@ -84,6 +84,7 @@ def releases(out: Path) -> list[dict[str, Any]]:
 # What is found, and what it costs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["sketch_aim", "aim", "naive_flaim"])  # sums, a store, asks
 def test_every_mechanism_runs_on_what_was_found(mechanism: str, tmp_path: Path) -> None:
     frame = table()
@@ -212,6 +213,7 @@ def test_a_page_that_is_written_later_measures_by_what_was_found(tmp_path: Path)
 # Real holders --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_holders_with_tables_of_their_own_find_together(tmp_path: Path) -> None:
     """Nodes that open their own files, a new client for every message, nothing but their state in between."""
     schema = Schema.loads(SCHEMA)

@@ -115,6 +115,7 @@ def test_files_that_are_all_empty_are_refused(tmp_path: Path) -> None:
         split_tables(parse_config(config))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "partition",
     ["iid", {"name": "dirichlet", "beta": 0.05, "min_rows": 0}, {"name": "quantity", "alpha": 0.05, "min_rows": 0}],

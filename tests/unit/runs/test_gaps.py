@@ -48,6 +48,7 @@ def gaps(table: pd.DataFrame) -> pd.Series:
     return days.groupby(table["patient"]).diff().dt.days.dropna()
 
 
+@pytest.mark.slow
 def test_visits_a_week_apart_come_out_a_week_apart() -> None:
     """At epsilon 5 and 2,000 persons; about 2,900 gaps, so a share is off by 0.009 by chance; the seed is fixed.
 

@@ -114,6 +114,7 @@ def test_whole_persons_have_the_real_ones_numbers_links_and_steps() -> None:
     assert steps[1].loc["high", "low"] + steps[1].loc["mid", "low"] < 0.03  # severity hardly ever falls
 
 
+@pytest.mark.slow
 def test_persons_without_a_row_stay_persons() -> None:
     real = hospital(none=0.4)
     made = fitted(real, least_rows=0).sample()
@@ -154,6 +155,7 @@ def test_rows_may_have_no_order_or_that_of_the_file(order: bool) -> None:
     assert (made.groupby("patient")[["sex", "born"]].nunique() == 1).all().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["mst", "privsyn", "fed_naive_bayes", "aim", "augflaim", "each_alone"])
 def test_every_mechanism_gives_whole_persons(mechanism: str) -> None:
     real = hospital(800)
@@ -162,6 +164,7 @@ def test_every_mechanism_gives_whole_persons(mechanism: str) -> None:
     require_persons(made)
 
 
+@pytest.mark.slow
 def test_a_person_is_at_one_client_whatever_the_partition(tmp_path: Path) -> None:
     hospital(600).to_csv(tmp_path / "visits.csv", index=False)
     (tmp_path / "schema.yaml").write_text(yaml.safe_dump(SCHEMA, sort_keys=False))
@@ -200,6 +203,7 @@ def test_a_holder_of_its_own_makes_records_of_the_same_schema(tmp_path: Path) ->
     assert load_rows(*files, None, None).schema_hash == Schema.from_dict(SCHEMA).sha256
 
 
+@pytest.mark.slow
 def test_a_release_is_saved_and_loaded_with_its_persons(tmp_path: Path) -> None:
     made = fitted(hospital(400), seed=None)
     again = fedsyn.load(made.save(tmp_path / "visits.fedsyn"))
@@ -271,6 +275,7 @@ def test_tables_that_are_not_the_schemas_are_refused(tables: Any, sentence: str)
         fitted(tables(two_tables(hospital(50))), least_rows=0, tables=["patients", "visits"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", ["csv", "parquet"])
 def test_two_files_make_a_run_with_one_file_a_table(tmp_path: Path, format_: str) -> None:
     for name, table in two_tables(hospital(300, none=0.2)).items():
@@ -305,6 +310,7 @@ def test_two_files_make_a_run_with_one_file_a_table(tmp_path: Path, format_: str
     assert len(rows.codes) == 300
 
 
+@pytest.mark.slow
 def test_noise_does_not_add_up_along_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dates in order: a leap ahead is never taken back, so without weights the last month fills.
 
@@ -370,6 +376,7 @@ def test_who_has_several_rows_against_the_schema_counts_once_all_the_same(order:
 # What holders say of the table ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_holders_are_asked_about_people(tmp_path: Path) -> None:
     """Each compares one record of each person, in figures, costs and words."""
     tables = [hospital(200, seed=seed) for seed in range(3)]

@@ -31,6 +31,7 @@ def fitted(rows: int, listed: Sequence[str], seed: int) -> fedsyn.Synthesizer:
 ALPHABETICAL, MIXED = LISTED["by the alphabet"], LISTED["mixed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "least", "listed"),
     [
@@ -142,6 +143,7 @@ def run_of(codes: np.ndarray, domain: Domain) -> SketchAim:
     return strategy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "stays"),
     [
@@ -176,6 +178,7 @@ def test_a_factor_stays_where_it_explains_what_it_did_not_see(
     assert any("pairs alone explain" in note for note in noted) is not stays
 
 
+@pytest.mark.slow
 def test_a_factor_that_no_half_shows_by_itself_is_tried_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """32 rare flags, 1,000 rows: all sketches together show a factor, a half with twice their noise shows none.
 

@@ -206,6 +206,7 @@ def of_population(order: bool) -> dict[tuple[str, Per], float]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("order", ["day", False])
 def test_intervals_of_persons_hold_what_their_rows_say(order: Any) -> None:

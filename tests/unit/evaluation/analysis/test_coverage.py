@@ -42,6 +42,7 @@ def tables_of(real: pd.DataFrame, schema: Schema, rng: np.random.Generator) -> t
     return SyntheticTables(frames, len(real), held, bins=bins_of(schema)), float(np.polyfit(even.x, even.y, 1)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_slope_over_coarse_bins_is_covered_and_not_attenuated() -> None:
     """Numbers that are even inside bins lose 16% of the slope.

@@ -47,6 +47,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_links_of_rows_are_seen_and_having_rows_is_none() -> None:
     """At epsilon 5 and 4,000 people, of whom 1,800 have rows; a look has a false alarm in one run of twenty, all pairs
     together, and the seed is fixed."""

@@ -205,6 +205,7 @@ def look(rng: np.random.Generator, exact: np.ndarray, sigma: float, how: str, pa
     return found.link is not None, found.limit
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", ["measured", "sketched"])
 @pytest.mark.parametrize(("values", "pairs"), [(2, 0), (2, 40), (4, 40)])
@@ -226,6 +227,7 @@ def test_nine_of_ten_links_at_the_limit_are_seen(how: str, values: int, pairs: i
     assert values > 2 or shares[0] < 0.975
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", ["measured", "sketched"])
 def test_of_a_table_without_links_one_in_twenty_sees_one(how: str) -> None:
@@ -271,6 +273,7 @@ def test_an_association_is_that_of_written_values() -> None:
     assert associations(dropped[["sbp_v4", "completed"]])["sbp_v4", "completed"] > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:not stated")
 @pytest.mark.parametrize("make", [dropouts, logs])

@@ -323,6 +323,7 @@ def test_parts_of_a_measurement_are_its_sums() -> None:
     assert [len(own) for own in turned.groups] == [6, 4]
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_on_tables_that_are_hard_to_predict() -> None:
     """Six runs on the tuning side, all held; of half the width survey_2 (1.19 of it) and xor_1 (1.14) are not.
 

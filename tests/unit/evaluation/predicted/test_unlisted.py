@@ -42,6 +42,7 @@ def shares_of(rng: np.random.Generator, cliques: list[Clique]) -> dict[str, Unli
     return {one.column: one for one in unlisted_shares(SCHEMA, model, Evidence(measured, model.total))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], [("smoker", "sex")]])
 def test_intervals_hold_the_share_and_empty_cells_are_seldom_seen(more: list[Clique]) -> None:
     """Of 200 releases 180 intervals hold the share in theory, at least 168 but for a chance of 2e-3 (binomial).

@@ -19,6 +19,7 @@ def scored(real: np.ndarray, synthetic: np.ndarray) -> Propensity:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POPULATIONS)
 def test_fresh_rows_have_a_ratio_of_one_and_wrong_tables_more(name: str) -> None:
     population, rng = POPULATIONS[name], np.random.default_rng(5)

@@ -26,6 +26,7 @@ def regression(formula: str, real: pd.DataFrame, synthetic: pd.DataFrame) -> Reg
     return found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POPULATIONS)
 def test_a_regression_is_lost_with_its_effect_and_kept_by_right_tables(name: str) -> None:
     population, rng = POPULATIONS[name], np.random.default_rng(3)

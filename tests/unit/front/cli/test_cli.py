@@ -151,6 +151,7 @@ def test_a_ragged_line_is_left_out_and_stands_in_no_file(fedsyn: Fedsyn, project
     assert len(texts) > 5 and not any("line 62" in text or SECRET in text for text in texts)
 
 
+@pytest.mark.slow
 def test_more_clients_than_rows(fedsyn: Fedsyn, project: Path) -> None:
     """Some clients then have none, and take part with zeros."""
     assert fedsyn("run", "run.yaml", "--out", "out", "--set", "federation.clients=500").code == 0
