@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.domain import Flags
+from fedsyn.domain import Flags, Integers
 from fedsyn.evaluation.real.persons import whole_people
 from fedsyn.lazy import pd
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import raw_rows
+from fedsyn.table.schema.whose import PersonColumn
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,16 @@ class RealRows:
     test: Flags
 
     def read(
-        self, names: Sequence[str], most: int, rng: np.random.Generator, by: str = ""
+        self, names: Sequence[str], most: int, rng: np.random.Generator, by: PersonColumn | None = None
     ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
         """Returns real rows and held-out rows, in their order.
 
         At most so many of each come. Of the columns named those come that every table has. `by` is the column of
         persons, who stay whole. Persons of two tables are two: holders do not compare identifiers.
         """
-        chosen = [_some(np.flatnonzero(mask), most, rng, self._ids(mask, most, by)) for mask in (self.train, self.test)]
+        chosen = [
+            _some(np.flatnonzero(mask), most, rng, self._whose(mask, most, by)) for mask in (self.train, self.test)
+        ]
         wanted = np.zeros(len(self.train), bool)
         wanted[np.concatenate(chosen)] = True
         parts = self._read(names, wanted, by)
@@ -69,40 +72,44 @@ class RealRows:
         is_test = self.test[wanted]
         return frame[~is_test], frame[is_test] if is_test.any() else None
 
-    def _read(self, names: Sequence[str], wanted: Flags, by: str) -> list[pd.DataFrame]:
+    def _read(self, names: Sequence[str], wanted: Flags, by: PersonColumn | None) -> list[pd.DataFrame]:
         """Returns the wanted rows of each table."""
         parts, start = list[pd.DataFrame](), 0
         for number, table in enumerate(self.tables):
             part = table.read(names, wanted[start : start + table.rows])
-            if by in part.columns and len(self.tables) > 1:
-                ids = part[by].astype(object)
-                part = part.assign(**{by: ids.where(ids.isna() | (ids == ""), ids.map(f"{number}:{{}}".format))})
+            if by is not None and len(self.tables) > 1 and (whose := by.numbered(part)) is not None:
+                part = part.assign(**{by.name: [f"{number}:{person}" for person in whose.tolist()]})
             parts.append(part)
             start += table.rows
         return parts
 
-    def _ids(self, mask: Flags, most: int, by: str) -> pd.Series | None:
+    def _whose(self, mask: Flags, most: int, by: PersonColumn | None) -> Integers | None:
         """Returns the persons of some rows, where not all rows are read."""
-        if not by or int(mask.sum()) <= most:
+        if by is None or int(mask.sum()) <= most:
             return None
-        parts = [part[by] for part in self._read([by], mask, by) if by in part.columns]
-        return pd.concat(parts) if len(parts) == len(self.tables) else None
+        parts = [part for part in self._read([by.name], mask, by) if by.name in part.columns]
+        return by.numbered(pd.concat(parts)) if len(parts) == len(self.tables) else None
 
 
 def rows_of_people(
-    path: Path, options: FileOptions | None, names: Sequence[str] | None, by: str, most: int, rng: np.random.Generator
+    path: Path,
+    options: FileOptions | None,
+    names: Sequence[str] | None,
+    by: PersonColumn | None,
+    most: int,
+    rng: np.random.Generator,
 ) -> pd.DataFrame:
     """Returns rows of a file as they are written, of whole persons.
 
-    At most so many. `by` is the column of persons; where it is empty or missing, each row stands for itself.
+    At most so many. `by` is the column of persons; where there is none, each row stands for itself.
     """
-    ids = raw_rows(path, options, [by]) if by else pd.DataFrame()
-    wanted = whole_people(ids[by], most, rng) if by in ids.columns else None
+    whose = None if by is None else by.numbered(raw_rows(path, options, [by.name]))
+    wanted = None if whose is None else whole_people(whose, most, rng)
     return raw_rows(path, options, names, wanted=wanted, most=most, rng=rng)
 
 
-def _some(places: np.ndarray, most: int, rng: np.random.Generator, ids: pd.Series | None) -> np.ndarray:
+def _some(places: np.ndarray, most: int, rng: np.random.Generator, whose: Integers | None) -> np.ndarray:
     if len(places) <= most:
         return places
-    wanted = None if ids is None else whole_people(ids, most, rng)
+    wanted = None if whose is None else whole_people(whose, most, rng)
     return rng.choice(places, most, replace=False) if wanted is None else places[wanted]

@@ -60,6 +60,7 @@ from fedsyn.table.data.options import shown_layout
 from fedsyn.table.data.sources import is_path
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.persons import COUNT
+from fedsyn.table.schema.whose import PersonColumn
 
 Codes = npt.NDArray[np.integer]
 Found = TypeVar("Found", bound=Evaluation)
@@ -332,7 +333,7 @@ def compare(config: RunConfig, schema: Schema, data: EvaluationInput, real: Real
     """
     schema = schema.rows
     rng, table = np.random.default_rng(COMPARISON_SEED), synthetic_file(out)
-    by = "" if schema.persons is None else schema.persons.id
+    by = PersonColumn.of(schema)
     synthetic = rows_of_people(table, reading_of(table, schema), schema.order, by, MOST_ROWS, rng)
     rows, held_out = real.read(schema.order, MOST_ROWS, rng, by)
     comparison = compare_tables(rows, synthetic, holdout=held_out, schema=schema, rng=rng)

@@ -25,7 +25,7 @@ from fedsyn.evaluation.inputs import sample_rows
 from fedsyn.evaluation.real.attack import Attack, membership
 from fedsyn.evaluation.real.columns import ColumnScore, ReadColumn, Through, column_score, through_schema
 from fedsyn.evaluation.real.pairs import PairScore, scored_pairs
-from fedsyn.evaluation.real.persons import PersonsScore, numbered, persons_score, whole_people
+from fedsyn.evaluation.real.persons import PersonsScore, persons_score, whole_people
 from fedsyn.evaluation.real.prediction import Prediction, prediction
 from fedsyn.evaluation.real.propensity import Propensity, propensity
 from fedsyn.evaluation.real.reading import Reading, Readings
@@ -40,6 +40,7 @@ from fedsyn.notebook import Bar, View
 from fedsyn.output import first_of
 from fedsyn.table.data.joined import there_are
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.whose import PersonColumn
 
 MOST_ROWS = 200_000
 MOST_PAIRED_COLUMNS = 60
@@ -216,7 +217,7 @@ def compare_tables(
     names, rules = _shared_columns(real, synthetic, schema, label)
     sizes = {"real": len(real), "synthetic": len(synthetic), "holdout": 0 if holdout is None else len(holdout)}
     rules += [_SOME_ROWS] * (max(sizes.values()) > MOST_ROWS)
-    by = "" if schema is None or schema.persons is None else schema.persons.id
+    by = PersonColumn.of(schema)
     whole = [_sampled(table, MOST_ROWS, rng, by) for table in (real, synthetic, holdout) if table is not None]
     tables = whole if schema is None else [there_are(schema, table) for table in whole]
     paired, most, pair_rules = _paired_columns(names, label, max(map(len, tables[:2])), rng)
@@ -226,8 +227,8 @@ def compare_tables(
     some, apart = [of[at] for of, at in zip(codes, counted, strict=False)], _people(by, tables[:2], counted)
     pairs = scored_pairs(readings, paired, some, numbers, apart=apart)
     found = _of_the_whole(columns, pairs, readings, codes, [t[names] for t in tables[:2]], regressions, label, rng)
-    if schema is not None and schema.persons is not None:
-        found["persons"] = persons_score(whole[0], whole[1], names, schema.persons, rng)
+    if schema is not None and schema.persons is not None and by is not None:
+        found["persons"] = persons_score(whole[0], whole[1], names, schema.persons, by, rng)
     missing = {what: why for what, why in found.items() if isinstance(why, str)}
     known: dict[str, Any] = {what: None if what in missing else one for what, one in found.items()}
     known |= {f"{table}_rows": rows for table, rows in sizes.items()}
@@ -307,7 +308,7 @@ def _read_columns(
     paired: Sequence[str],
     counted: Sequence[Codes],
     through: Mapping[str, Through],
-    by: str = "",
+    by: PersonColumn | None,
 ) -> tuple[list[ColumnScore], Readings, list[Codes], dict[str, list[Floats]]]:
     """Reads and scores column after column.
 
@@ -319,14 +320,14 @@ def _read_columns(
         paired: columns whose correlations are wanted.
         counted: real and synthetic rows that they are of.
         through: see `through_schema`.
-        by: column of persons; empty: each row stands for itself.
+        by: column of persons; None: each row stands for itself.
 
     Returns:
         The scores; how values get codes; (rows, columns) codes of each table; the numbers of paired columns.
     """
     columns, readings, numbers = list[ColumnScore](), dict[str, Reading](), dict[str, list[Floats]]()
     codes: list[list[Codes]] = [[] for _ in tables]
-    whose = numbered(tables[0][by]) if by in tables[0].columns else None
+    whose = None if by is None else by.numbered(tables[0])
     for name in names:
         column = ReadColumn.of([table[name] for table in tables], whose)
         readings[name] = column.reading
@@ -338,26 +339,26 @@ def _read_columns(
     return columns, Readings(readings), [np.stack(some, axis=1) for some in codes], numbers
 
 
-def _people(by: str, tables: Sequence[pd.DataFrame], rows: Sequence[Codes]) -> tuple[int, int] | None:
+def _people(by: PersonColumn | None, tables: Sequence[pd.DataFrame], rows: Sequence[Codes]) -> tuple[int, int] | None:
     """Returns the persons among some rows of both tables.
 
     None: each row stands for itself.
     """
-    if not by or not all(by in table.columns for table in tables):
-        return None
-    real, synthetic = (len(np.unique(numbered(table[by])[some])) for table, some in zip(tables, rows, strict=True))
-    return real, synthetic
+    whose = [None if by is None else by.numbered(table) for table in tables]
+    real, synthetic = (0 if one is None else len(np.unique(one[some])) for one, some in zip(whose, rows, strict=True))
+    return None if any(one is None for one in whose) else (real, synthetic)
 
 
-def _sampled(table: pd.DataFrame, rows: int, rng: np.random.Generator, by: str = "") -> pd.DataFrame:
+def _sampled(table: pd.DataFrame, rows: int, rng: np.random.Generator, by: PersonColumn | None = None) -> pd.DataFrame:
     """Returns different rows in their order; all where there are no more.
 
     `by` is a column of persons who stay whole.
     """
-    if by in table.columns:
-        wanted = whole_people(table[by], rows, rng)
-        return table if wanted is None else table.loc[wanted]
-    return table if len(table) <= rows else table.iloc[np.sort(rng.choice(len(table), rows, replace=False))]
+    if len(table) <= rows:
+        return table
+    if by is not None and (whose := by.numbered(table)) is not None:
+        return table.loc[whole_people(whose, rows, rng)]
+    return table.iloc[np.sort(rng.choice(len(table), rows, replace=False))]
 
 
 def _paired_columns(

@@ -28,13 +28,13 @@ from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.persons import COUNT, Persons, next_name
 from fedsyn.table.schema.vocabulary import FEW_ROWS
+from fedsyn.table.schema.whose import PersonColumn
 
 #: Columns that differ between rows of a person, and are compared along them.
 MOST_ALONG = 30
 _MOST_COUNTED = 20_000_000  # steps times pairs of columns
 _FEWEST_COUNTED = 5_000
 _DAY = 86_400e6  # microseconds
-_NOBODY = "\0nobody "
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,7 @@ def persons_score(
     synthetic: pd.DataFrame,
     names: Sequence[str],
     persons: Persons,
+    by: PersonColumn,
     rng: np.random.Generator,
 ) -> PersonsScore | str:
     """Returns the persons of a table beside real ones.
@@ -175,13 +176,14 @@ def persons_score(
     Args:
         real, synthetic: rows as they are written.
         names: columns that both have, without the identifier.
-        persons: of the schema; only the identifier and the order are read.
+        persons: of the schema; only the order is read.
+        by: the column that says whose a row is.
         rng: chooses columns and steps, and the order of rows that have none.
     """
     tables = (real, synthetic)
-    if not all(persons.id in table.columns for table in tables):
-        return f"needs '{persons.id}', which says whose a row is, in both tables"
-    whose = [numbered(table[persons.id]) for table in tables]
+    whose = [one for table in tables if (one := by.numbered(table)) is not None]
+    if len(whose) < len(tables):
+        return f"needs '{by.name}', which says whose a row is, in both tables"
     read = {name: ReadColumn.of([table[name] for table in tables]) for name in names}
     differ = {name: [_differ(read[name].tables[t].values, whose[t]) for t in (0, 1)] for name in names}
     several = int(np.count_nonzero(np.bincount(whose[0]) > 1))
@@ -218,27 +220,18 @@ def _same(differ: Mapping[str, Sequence[float]], constant: Sequence[str]) -> tup
     return tuple(Sameness(name, short(real), short(made), name in constant) for name, (real, made) in differ.items())
 
 
-def numbered(ids: pd.Series) -> Integers:
-    """Returns the number of each row's person, (rows,).
-
-    A row without an identifier is a person of its own.
-    """
-    text = ids.astype(object)
-    none = text.isna().to_numpy() | (text == "").to_numpy()
-    if none.any():
-        text = text.copy()
-        text[none] = [f"{_NOBODY}{at}" for at in range(int(none.sum()))]
-    return np.asarray(pd.factorize(text)[0], np.int64)
-
-
-def whole_people(ids: pd.Series, most: int, rng: np.random.Generator) -> Flags | None:
+def whole_people(whose: Integers, most: int, rng: np.random.Generator) -> Flags | None:
     """Returns which rows to read so that persons stay whole.
 
     Persons are drawn until they have `most` rows. None: all rows.
+
+    Args:
+        whose: (rows,) number of each row's person, from 0.
+        most: rows.
+        rng: chooses persons.
     """
-    if len(ids) <= most:
+    if len(whose) <= most:
         return None
-    whose = numbered(ids)
     counts = np.bincount(whose)
     drawn = rng.permutation(len(counts))
     chosen = np.zeros(len(counts), bool)

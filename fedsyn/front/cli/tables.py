@@ -174,6 +174,7 @@ def evaluate(
     from fedsyn.runs.directory import reading_of, synthetic_file
     from fedsyn.runs.real_rows import rows_of_people
     from fedsyn.table.schema import Schema
+    from fedsyn.table.schema.whose import PersonColumn
 
     if out is not None:
         may_write(out, force)
@@ -181,10 +182,9 @@ def evaluate(
     beside = table.with_name("schema.yaml")
     schema = beside if schema is None and beside.is_file() else schema
     known = None if schema is None else Schema.load(schema).rows.adjusted(None, label)
-    by = known.persons.id if known is not None and known.persons is not None else ""
     rng, reading = np.random.default_rng(0), None if known is None else reading_of(table, known)
     with working(f"reading {table}") as following:
-        rows = rows_of_people(table, reading, None if known is None else known.order, by, MOST_ROWS, rng)
+        rows = rows_of_people(table, reading, known.order if known else None, PersonColumn.of(known), MOST_ROWS, rng)
         following(f"reading {' and '.join(map(str, real))}")
         real_rows = _real_rows(real, known, list(rows.columns), rng)
         following("comparing")
@@ -213,11 +213,11 @@ def _real_rows(files: list[Path], schema: Schema | None, names: list[str], rng: 
     from fedsyn.evaluation.real.comparison import MOST_ROWS
     from fedsyn.runs.real_rows import rows_of_people
     from fedsyn.table.data.joined import joined_files
+    from fedsyn.table.schema.whose import PersonColumn
 
-    persons = None if schema is None else schema.persons
     if len(files) == 1:
-        return rows_of_people(files[0], None, names, "" if persons is None else persons.id, MOST_ROWS, rng)
-    if len(files) > 2 or schema is None or persons is None or persons.tables is None:
+        return rows_of_people(files[0], None, names, PersonColumn.of(schema), MOST_ROWS, rng)
+    if len(files) > 2 or schema is None or schema.persons is None or schema.persons.tables is None:
         raise ConfigError("--real: expected one table; two only of persons and of their rows, as the schema names them")
     return joined_files(files[0], files[1], schema, None)
 

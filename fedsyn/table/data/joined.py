@@ -9,21 +9,17 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from fedsyn.errors import DataError, nearest
 from fedsyn.lazy import pd
 from fedsyn.output import counted
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import raw_rows, require_table
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.encoding import values_and_places
 from fedsyn.table.schema.persons import Persons, require_records, row_columns
-from fedsyn.table.schema.values import is_missing, written
+from fedsyn.table.schema.whose import Whose
 
 log = logging.getLogger(__name__)
-# Columns that no table has: the identifier as it is written, and that of a row beside that of its person.
+# Columns that no table has: the person's number, and the identifier of a row beside that of its person.
 _KEY, _THEIRS = "\0key", "\0theirs"
 
 
@@ -56,7 +52,7 @@ def joined(
     such a person is missing. A row without an identifier is nobody else's: it stands alone, whichever table has it.
 
     So each row of the result depends on the rows of one person: on all that have this identifier, in both tables.
-    Identifiers are compared as they are written, as `fedsyn.table.data.records` does.
+    Identifiers meet by the rule of `fedsyn.table.schema.whose`, as in `fedsyn.table.data.records`.
 
     Args:
         persons: one row each.
@@ -75,12 +71,11 @@ def joined(
         if absent:
             hint = nearest(absent[0], list(map(str, table.columns)))
             raise DataError(f"{name_of(name)} lacks the column '{absent[0]}'{hint}, which the schema says is in it")
-    tables = zip((persons, rows), _columns(schema), strict=True)
+    tables, whose = zip((persons, rows), _columns(schema), strict=True), Whose(schema.missing_text)
     left, right = (
-        table[wanted].assign(**{key: table[key].astype(object), _KEY: as_written(table[key], schema)})
-        for table, wanted in tables
+        table[wanted].assign(**{key: table[key].astype(object), _KEY: whose.of(table[key])}) for table, wanted in tables
     )
-    twice = left[_KEY].notna() & left[_KEY].duplicated()
+    twice = left[_KEY].duplicated()
     if twice.any():
         extra = counted(int(twice.sum()), "row")
         many = f"{name_of(names[0])} has {extra} too many: it must have one row of each person"
@@ -88,8 +83,7 @@ def joined(
             raise DataError(many)
         log.warning("%s; the first one of each counts", many)
         left = left[~twice]
-    named, others = left[_KEY].notna(), right[_KEY].notna()
-    unknown = others & ~right[_KEY].isin(left[_KEY][named])
+    unknown = (right[_KEY] >= 0) & ~right[_KEY].isin(left[_KEY])
     if unknown.any():
         log.warning(
             "%s has %s of persons whom %s does not have: what it would say of them is missing",
@@ -97,19 +91,9 @@ def joined(
             counted(int(unknown.sum()), "row"),
             name_of(names[0]),
         )
-    # Only rows with an identifier meet: empty ones are equal, and not one person's.
-    both = left[named].merge(right[others].rename(columns={key: _THEIRS}), on=_KEY, how="outer", sort=False)
+    both = left.merge(right.rename(columns={key: _THEIRS}), on=_KEY, how="outer", sort=False)
     both[key] = both[key].where(both[key].notna(), both[_THEIRS])
-    alone = [table for table in (left[~named], right[~others]) if len(table)]
-    whole = pd.concat([both, *alone], ignore_index=True) if alone else both
-    return whole.drop(columns=[_KEY, _THEIRS])
-
-
-def as_written(series: pd.Series, schema: Schema) -> npt.NDArray[np.object_]:
-    """Returns the text of each identifier, None where there is none, (rows,)."""
-    values, index = values_and_places(series)
-    texts = [None if is_missing(value, schema.missing_text) else written(value) for value in values]
-    return np.array([*texts, None], dtype=object)[index]
+    return both.drop(columns=[_KEY, _THEIRS])
 
 
 def are_apart(persons: pd.DataFrame, rows: pd.DataFrame, schema: Schema) -> bool:

@@ -34,7 +34,8 @@ from fedsyn.table.schema.persons import (
     places,
     row_columns,
 )
-from fedsyn.table.schema.values import is_missing, written
+from fedsyn.table.schema.values import is_missing
+from fedsyn.table.schema.whose import Whose
 
 
 class Pairs(NamedTuple):
@@ -96,7 +97,6 @@ class RecordMaker:
         person: after `record`, (rows read,) the record of each row, -1 where no code takes the row.
         records: after `record`, their number.
         most: after `record`, the most rows of a person.
-        nameless: rows without an identifier.
         changing: after `record`, column -> persons whose rows differ in it though the schema says that none do.
     """
 
@@ -104,12 +104,12 @@ class RecordMaker:
         assert schema.persons is not None
         self.schema, self.persons, self.coins = schema, schema.persons, coins
         self.person: Integers = np.zeros(0, np.int64)
-        self.records = self.most = self.nameless = 0
+        self.records = self.most = 0
         self.changing: dict[str, int] = {}
         self._codes, self._numbers = list[Codes](), list[np.ndarray]()
         self._whose, self._order, self._kept = list[Integers](), list[Floats](), list[Flags]()
         self._empty = list[Flags]()
-        self._known: dict[str, int] = {}
+        self._who = Whose(schema.missing_text)
 
     @property
     def beside(self) -> list[str]:
@@ -136,7 +136,7 @@ class RecordMaker:
         if absent := [name for name in self.beside if name not in frame.columns]:
             raise DataError(f"the table lacks the column '{absent[0]}', which the schema names under persons")
         kept = np.ones(len(frame), bool) if block.kept is None else block.kept
-        whose = self._of(frame[self.persons.id])
+        whose = self._who.of(frame[self.persons.id])
         if there is not None:
             block = self._with_empty(frame, block, ~there)
             kept = np.ones(len(frame), bool) if block.kept is None else block.kept
@@ -201,8 +201,8 @@ class RecordMaker:
     def sentences(self) -> list[str]:
         """Returns sentences on the persons, for the rows' holder."""
         lines = [*changing([self.changing]), *more_rows(self.persons, self.most)]
-        if self.nameless:
-            rows, have = counted(self.nameless, "row"), "has" if self.nameless == 1 else "have"
+        if nameless := self._who.nameless:
+            rows, have = counted(nameless, "row"), "has" if nameless == 1 else "have"
             lines.append(f"'{self.persons.id}': {rows} {have} no value, and each counts as a person of its own")
         return lines
 
@@ -225,23 +225,6 @@ class RecordMaker:
         for rows in (shown.here, shown.after):
             parts += [np.where(rows < 0, np.nan, numbers[rows, ordered.index(n)]) for n in of_rows if n in ordered]
         return np.stack(parts, axis=1).astype(np.float32)
-
-    def _of(self, series: pd.Series) -> Integers:
-        """Returns a number for each row's person, (rows,).
-
-        Persons are told apart by the identifier's whole text. A row without one is a person of its own, with a number
-        below zero.
-        """
-        values, index = values_and_places(series)
-        numbers = np.full(len(values) + 1, -1, np.int64)
-        for at, value in enumerate(values):
-            if not is_missing(value, self.schema.missing_text):
-                numbers[at] = self._known.setdefault(written(value), len(self._known))
-        whose = numbers[index]
-        nobody = np.flatnonzero(whose < 0)
-        whose[nobody] = -1 - self.nameless - np.arange(len(nobody))
-        self.nameless += len(nobody)
-        return whose
 
     def _with_empty(self, frame: pd.DataFrame, block: Block, empty: Flags) -> Block:
         """Returns a block with the rows of persons who have none.

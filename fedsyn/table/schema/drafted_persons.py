@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.domain import Codes
+from fedsyn.domain import Codes, Integers
 from fedsyn.errors import DataError, SchemaError
 from fedsyn.lazy import pd
 from fedsyn.output import counted
@@ -29,8 +29,11 @@ from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn
 from fedsyn.table.schema.persons import Persons, persons_in_words
 from fedsyn.table.schema.proposals import Proposal
 from fedsyn.table.schema.rules import Comparison
-from fedsyn.table.schema.values import MISSING_TEXT, is_missing
+from fedsyn.table.schema.values import MISSING_TEXT
+from fedsyn.table.schema.whose import Whose, numbered
 
+# Column that no table has: the number of a row's person.
+_KEY = "\0key"
 #: What two tables need to be persons and their rows.
 NOT_APART = (
     "tables of persons and of their rows need one column in common that says whose a row is: different in each row of "
@@ -38,21 +41,23 @@ NOT_APART = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProposedPersons:
     """Persons as a draft proposes them.
 
     Attributes:
         persons: who they are.
         people: number of them.
-        rows: that say whose they are.
+        rows: theirs.
         most: the largest number of rows.
+        whose: (rows,) number of each row's person.
     """
 
     persons: Persons
     people: int
     rows: int
     most: int
+    whose: Integers
 
     @property
     def hint(self) -> str:
@@ -111,18 +116,20 @@ def apart(tables: Mapping[str, pd.DataFrame]) -> Apart | None:
         if len(shared) in (len(own.columns), len(other.columns)):
             continue
         for name in shared:
-            whose, known = _cells(other[name]), _cells(own[name])
-            is_key = len(known) == len(own) and known.is_unique and not whose.is_unique
-            if is_key and 2 * int(whose.isin(known).sum()) >= len(whose) > 0:
-                found.append((vocabulary.is_person(name), whose.nunique(), name, (persons, rows)))
+            known, whose = _whose(own[name], other[name])
+            named, people = whose[whose >= 0], len(np.unique(whose[whose >= 0]))
+            is_key = (known >= 0).all() and len(np.unique(known)) == len(known) and people < len(named)
+            if is_key and 2 * int(np.isin(named, known).sum()) >= len(named):
+                found.append((vocabulary.is_person(name), people, name, (persons, rows)))
     if not found:
         return None
     *_, key, names = max(found)
     own, other = (tables[name].astype({key: object}) for name in names)
-    left = other[[key, *(name for name in other.columns if name not in own.columns)]]
-    known, whose = _cells(own[key]), _cells(other[key])
-    joined = own.merge(left, on=key, how="right", sort=False)
-    without, unknown = int((~known.isin(whose)).sum()), int((~whose.isin(known)).sum())
+    known, whose = _whose(own[key], other[key])
+    left = other[[key, *(name for name in other.columns if name not in own.columns)]].assign(**{_KEY: whose})
+    right = own.drop(columns=key).assign(**{_KEY: known})
+    joined = left.merge(right, on=_KEY, how="left", sort=False)[[*own.columns, *left.columns[1:-1]]]
+    without, unknown = int((~np.isin(known, whose)).sum()), int((~np.isin(whose[whose >= 0], known)).sum())
     return Apart(key, names, own, joined, without, unknown, names == tuple(tables))
 
 
@@ -144,14 +151,16 @@ def named_as(two: Apart) -> Apart:
     return replace(two, tables=names)
 
 
-def _cells(series: pd.Series) -> pd.Series:
-    """Returns the cells that hold something."""
-    return series[~series.isin([*MISSING_TEXT]) & series.notna()].astype(object)
+def _whose(*columns: pd.Series) -> list[Integers]:
+    """Returns the number of each row's person, (rows,) of each table."""
+    whose = Whose(MISSING_TEXT)
+    return [whose.of(column) for column in columns]
 
 
 def persons_apart(guesses: Mapping[str, Guess], holding: Collection[Proposal], two: Apart) -> ProposedPersons:
     """Returns persons as two tables show them."""
-    counts = _cells(two.rows[two.key]).value_counts()
+    whose = numbered(two.rows[two.key], MISSING_TEXT)
+    counts = np.bincount(whose)
     modelled = [one for one, guess in guesses.items() if not isinstance(guess.column, AsideColumn)]
     own = tuple(name for name in modelled if name in two.own.columns)
     most = int(counts.max())
@@ -163,7 +172,7 @@ def persons_apart(guesses: Mapping[str, Guess], holding: Collection[Proposal], t
         least_rows=0 if two.without else 1,
         tables=two.tables,
     )
-    return ProposedPersons(persons, two.without + len(counts), int(counts.sum()), most)
+    return ProposedPersons(persons, two.without + len(counts), len(whose), most, whose)
 
 
 def proposed_persons(
@@ -182,11 +191,9 @@ def proposed_persons(
     if not names:
         return None
     name = max(names, key=lambda one: (vocabulary.is_person(one), guesses[one].values))
-    whose = _numbered(frame[name], MISSING_TEXT.union(schema.missing_values))
-    if holders.any():
-        known = whose >= 0
-        whose[known] = np.unique(holders[known] * (whose.max() + 1) + whose[known], return_inverse=True)[1]
-    rows = np.bincount(whose[whose >= 0])
+    whose = numbered(frame[name], schema.missing_text)
+    whose = numbered(pd.Series(holders * (whose.max(initial=0) + 1) + whose), ()) if holders.any() else whose
+    rows = np.bincount(whose)
     several = int(np.count_nonzero(rows > 1))
     modelled = [one for one, guess in guesses.items() if not isinstance(guess.column, AsideColumn)]
     changes = _changes({one: pd.factorize(frame[one])[0] for one in modelled}, whose)
@@ -202,7 +209,7 @@ def proposed_persons(
         type(schema).from_dict(schema.to_dict() | {"persons": proposal.model_dump(mode="json")})
     except SchemaError:
         return None
-    return ProposedPersons(proposal, len(rows), int(rows.sum()), most)
+    return ProposedPersons(proposal, len(rows), len(whose), most, whose)
 
 
 def without_others(guesses: Mapping[str, Guess], frame: pd.DataFrame, holders: Codes) -> dict[str, Guess]:
@@ -258,14 +265,6 @@ def rounded_up(rows: int) -> int:
         power *= 10
 
 
-def _numbered(series: pd.Series, missing: Collection[str]) -> Codes:
-    """Returns the number of each row's person, -1 where nothing stands."""
-    index, values = pd.factorize(series.astype(object))
-    known = np.array([not is_missing(value, frozenset(missing)) for value in values] + [False], bool)
-    numbers = np.where(known, np.cumsum(known) - 1, -1)
-    return np.asarray(numbers[index], np.int64)
-
-
 def differing(schema: Any, frame: pd.DataFrame) -> dict[str, int]:
     """Returns the persons in whom a constant column differs, by column.
 
@@ -273,7 +272,7 @@ def differing(schema: Any, frame: pd.DataFrame) -> dict[str, int]:
     """
     persons = schema.persons
     names = [name for name in schema.columns if name in persons.constant]
-    whose = _numbered(frame[persons.id], schema.missing_text)
+    whose = numbered(frame[persons.id], schema.missing_text)
     codes = {name: _encoded(schema, name, frame[name]) for name in names}
     return {name: count for name, count in _changes(codes, whose).items() if count}
 
@@ -287,13 +286,10 @@ def _encoded(schema: Any, name: str, series: pd.Series) -> Codes:
     return codes
 
 
-def _changes(columns: Mapping[str, Codes], whose: Codes) -> dict[str, int]:
+def _changes(columns: Mapping[str, Codes], whose: Integers) -> dict[str, int]:
     """Returns the persons in whose rows a column differs, by column."""
-    there = np.flatnonzero(whose >= 0)
-    persons = whose[there]
-    first = np.empty(persons.max(initial=-1) + 1, np.int64)
-    first[persons[::-1]] = there[::-1]
-    return {name: len(np.unique(persons[codes[there] != codes[first[persons]]])) for name, codes in columns.items()}
+    first = np.unique(whose, return_index=True)[1]
+    return {name: len(np.unique(whose[codes != codes[first[whose]]])) for name, codes in columns.items()}
 
 
 def _order(names: Collection[str], guesses: Mapping[str, Guess], holding: Collection[Proposal]) -> bool | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,15 @@ import pytest
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.real.persons import Rows, persons_score, whole_people
 from fedsyn.evaluation.verdict import OfPersons
+from fedsyn.table.data.joined import joined
+from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.column_base import IdentifierColumn
+from fedsyn.table.schema.drafted_persons import differing, proposed_persons
+from fedsyn.table.schema.drafting import draft_columns
+from fedsyn.table.schema.holdings import Holding
 from fedsyn.table.schema.persons import COUNT
+from fedsyn.table.schema.whose import PersonColumn
 
 WARDS = ("children", "heart", "surgery", "eye")
 SCHEMA: dict[str, Any] = {
@@ -153,7 +161,8 @@ def test_facts_of_persons_are_what_their_rows_say() -> None:
         }
     ).persons
     assert persons is not None
-    found = persons_score(table, table, ["day", "kind", "cost"], persons, np.random.default_rng(0))
+    by = PersonColumn("id", {""})
+    found = persons_score(table, table, ["day", "kind", "cost"], persons, by, np.random.default_rng(0))
     assert not isinstance(found, str) and found.most == (3, 3) and found.real == 3
     facts = {one.name: one for one in found.facts}
     means = {name: facts[name].moments[0][0] for name in facts if facts[name].moments}  # type: ignore[index]
@@ -180,11 +189,47 @@ def test_steps_go_from_row_to_row_of_one_person() -> None:
 
 
 def test_a_large_table_is_read_in_whole_persons() -> None:
-    ids = pd.Series(np.repeat(np.arange(100), 7)).sample(frac=1.0, random_state=0)
+    ids = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 7))
     wanted = whole_people(ids, 350, np.random.default_rng(0))
     assert wanted is not None and 343 <= wanted.sum() <= 350
-    assert {*ids[wanted].value_counts()} == {7}
+    assert {*np.bincount(ids[wanted])} == {0, 7}
     assert whole_people(ids, 700, np.random.default_rng(0)) is None
+
+
+def test_a_run_a_draft_two_tables_and_a_comparison_see_the_same_persons() -> None:
+    """Eleven persons: 3 with a name, of whom "1", 1 and 1.0 are one, and 8 rows of nobody else's."""
+    ids = ["1", 1, 1.0, "b", "b", "c", "", None, float("nan"), "NA", "NA", " n/a ", "unknown", "unknown"]
+    ward = ["heart", "eye"] * 7
+    rows = pd.DataFrame({"patient": pd.Series(ids, dtype=object), "ward": ward, "sex": "f"})
+    schema = Schema.from_dict(
+        {
+            "columns": {
+                "patient": {"kind": "identifier"},
+                "sex": {"kind": "categorical", "categories": ["f", "m"], "missing": True},
+                "ward": {"kind": "categorical", "categories": ["heart", "eye"], "missing": True},
+            },
+            "missing_values": ["unknown"],
+            "persons": {"id": "patient", "constant": ["sex"], "most_rows": 5, "tables": ["patients", "visits"]},
+        }
+    )
+    maker = RecordMaker(schema, np.random.default_rng(0))
+    Holding(schema, maker).encoded(rows)
+    maker.record()
+    two = pd.DataFrame({"patient": [1, "b", "c"], "sex": "f"}), rows[["patient", "ward"]]
+    whole = joined(*two, schema, ("patients", "visits"))
+    by = PersonColumn.of(schema)
+    assert by is not None and schema.persons is not None
+    found = persons_score(rows, whole, ["ward"], schema.persons, by, np.random.default_rng(0))
+    assert not isinstance(found, str)
+    assert (maker.records, found.real, found.synthetic, found.most) == (11, 11, 11, (3, 3))
+    assert whole["sex"].notna().sum() == 6 and len(whole) == len(rows)  # rows without an identifier meet nobody
+    guesses = draft_columns(rows.assign(patient=rows["patient"].map(str)), keep=["ward"])
+    column = IdentifierColumn(person=True)
+    guesses["patient"] = replace(guesses["patient"], column=column)
+    unsaid = Schema.from_dict(schema.to_dict() | {"persons": None})
+    draft = proposed_persons(unsaid, guesses, [], rows, np.zeros(len(rows), int))
+    assert draft is not None and (draft.people, draft.rows, draft.most) == (11, 14, 3)
+    assert differing(schema, rows.assign(sex=["f", "m", *["f"] * 12])) == {"sex": 1}
 
 
 def test_a_table_without_the_identifier_says_so() -> None:

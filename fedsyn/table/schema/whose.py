@@ -1,0 +1,84 @@
+"""Persons of rows, by their identifiers.
+
+One rule, wherever persons are told apart: in a run, in a draft, between two tables, and beside real rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedsyn.domain import Integers
+from fedsyn.lazy import pd
+from fedsyn.table.schema.encoding import values_and_places
+from fedsyn.table.schema.values import is_missing, written
+
+
+class Whose:
+    """Numbers the persons of rows in several blocks or tables.
+
+    Identifiers are compared by their whole text, as a CSV file has it: 1 and 1.0 are one person, and so are 1 and "1".
+    A row whose identifier is missing is a person of its own: its number is below zero, and no other row has it.
+
+    >>> whose = Whose({"", "NA"})
+    >>> whose.of(pd.Series(["b", 1.0, "NA", "b"], dtype=object)).tolist(), whose.of(pd.Series([1, 2])).tolist()
+    ([0, 1, -1, 0], [1, 2])
+
+    Args:
+        missing: texts that stand for a missing value (`Schema.missing_text`).
+
+    Attributes:
+        nameless: rows without an identifier so far.
+    """
+
+    def __init__(self, missing: Collection[str]) -> None:
+        self.nameless = 0
+        self._missing, self._known = frozenset(missing), dict[str, int]()
+
+    def of(self, identifiers: pd.Series) -> Integers:
+        """Returns the number of each row's person, (rows,)."""
+        values, index = values_and_places(identifiers)
+        numbers = np.full(len(values) + 1, -1, np.int64)
+        for at, value in enumerate(values):
+            if not is_missing(value, self._missing):
+                numbers[at] = self._known.setdefault(written(value), len(self._known))
+        whose: Integers = numbers[index]
+        nobody = np.flatnonzero(whose < 0)
+        whose[nobody] = -1 - self.nameless - np.arange(len(nobody))
+        self.nameless += len(nobody)
+        return whose
+
+
+class PersonColumn(NamedTuple):
+    """The column of a table that says whose a row is.
+
+    Attributes:
+        name: of the column.
+        missing: texts that stand for a missing value.
+    """
+
+    name: str
+    missing: Collection[str]
+
+    @classmethod
+    def of(cls, schema: Any) -> PersonColumn | None:
+        """Returns that of a schema, if there is a schema with persons."""
+        known = schema is not None and schema.persons is not None
+        return cls(schema.persons.id, schema.missing_text) if known else None
+
+    def numbered(self, table: pd.DataFrame) -> Integers | None:
+        """Returns the number of each row's person, (rows,).
+
+        None where the table lacks the column.
+        """
+        return numbered(table[self.name], self.missing) if self.name in table.columns else None
+
+
+def numbered(identifiers: pd.Series, missing: Collection[str]) -> Integers:
+    """Returns numbers of the rows' persons without gaps, (rows,).
+
+    They are told apart by `Whose`, and numbered from 0 as they are first met.
+    """
+    return np.asarray(pd.factorize(Whose(missing).of(identifiers))[0], np.int64)
