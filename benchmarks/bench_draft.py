@@ -43,7 +43,7 @@ def _moments(first: str, steps: np.ndarray, unit: str) -> pd.DatetimeIndex:
 
 def draft(path: str) -> None:
     from fedsyn.table.data.sources import read_cells
-    from fedsyn.table.schema.draft import draft_columns
+    from fedsyn.table.schema.drafting import draft_columns
 
     start = time.process_time()
     cells = read_cells(path)

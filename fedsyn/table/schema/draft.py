@@ -1,6 +1,6 @@
-"""Proposes the columns of a schema from a table.
+"""Guesses of which kind each column of a table is.
 
-It says of which kind each column is, by its values, its dtype and its name, and why.
+They go by its values, its dtype and its name, and say why. `drafting` makes a schema of them.
 
 A draft is a proposal. Everything that is read from the table is marked, whatever points at single persons is proposed
 to be left out, the bounds of everything else are rounded outward, and nothing runs before approval.
@@ -32,8 +32,8 @@ from fedsyn.table.schema.column_base import (
 )
 from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn
 from fedsyn.table.schema.draft_request import checked_names
-from fedsyn.table.schema.drafted_bins import FINEST, resolved
-from fedsyn.table.schema.drafted_values import counted_numbers, far_codes, hints_on_numbers
+from fedsyn.table.schema.drafted_bins import FINEST
+from fedsyn.table.schema.drafted_values import counted_numbers, far_codes
 from fedsyn.table.schema.ordered import (
     DateColumn,
     DatetimeColumn,
@@ -496,7 +496,7 @@ def _numbers(series: pd.Series, options: GuessOptions) -> Guess:
     return quantity(profile, of_floats(series, present, plain), options, {"stored": stored} if stored else {})
 
 
-def draft_columns(
+def guessed_columns(
     frame: pd.DataFrame,
     bins: int | None = None,
     label: str | None = None,
@@ -505,25 +505,9 @@ def draft_columns(
     decimal: str | None = None,
     text: bool = False,
 ) -> dict[str, Guess]:
-    """Guesses each column's kind, for a person to check.
+    """Guesses each column's kind, with the finest bins.
 
-    The label is special: integers of few values become classes, it gets no "other", which would be one more class to
-    predict, and it is kept.
-
-    Args:
-        frame: the table to read.
-        bins: number of equal-width bins of every ordered column; None: as many of each as its rows carry (`resolved`).
-        label: the column to predict, or None.
-        keep: columns that are not set aside, whatever they look like.
-        decimal: the decimal mark of numbers in text, where somebody said it.
-        text: the cells are those of a file of text: no dtype is to come back.
-
-    Returns:
-        A guess for each column, in the table's order.
-
-    Raises:
-        ConfigError: `bins` out of range, or a name in `keep` that is none of a column.
-        DataError: no rows or columns, doubled column names, or `label` is not a column.
+    The arguments, and what is raised, are those of `drafting.draft_columns`.
     """
     names = checked_names(frame, bins, label, keep)
     guesses = {}
@@ -536,14 +520,6 @@ def draft_columns(
         if NOTATION & guess.column.model_dump(exclude_defaults=True).keys():
             marks = (*guess.column.drafted, "notation")
             guesses[name] = replace(guess, column=guess.column.model_copy(update={"drafted": marks}))
-    words = MISSING_TEXT.union(*(guess.missing_values for guess in guesses.values()))
-    for name, column in resolved({n: guess.column for n, guess in guesses.items()}, frame, words, bins).items():
-        hints = hints_on_numbers(column, frame[name], words) if isinstance(column, BinnedColumn) else ()
-        guesses[name] = replace(guesses[name], column=column, hints=(*guesses[name].hints, *hints))
-    quantities = (DecimalColumn, NumericColumn)
-    bounds = {n: (g.column.lower, g.column.upper) for n, g in guesses.items() if isinstance(g.column, quantities)}
-    for name, hint in vocabulary.places_on_earth(bounds).items():
-        guesses[name] = replace(guesses[name], hints=(*guesses[name].hints, hint))
     return guesses
 
 

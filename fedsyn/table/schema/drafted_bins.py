@@ -15,6 +15,10 @@ as a run would have them, and has two parts:
 A pair is measured in no finer groups than its columns have bins. So g is at least what the pairs of a tree carry, whose
 noise, in g x g cells with the same budget, moves a tenth of the rows.
 
+Where a run makes one record of each person (`persons`), n is the number of people, however many rows they have, and d
+that of a record's columns. Shares stay those of the rows. What chance puts into a cell is taken to be that of as many
+rows as there are people: rows of one person say less than those of several.
+
 Neither the number of rows alone nor one number for all columns would do: a skewed column has few bins that carry
 noise, and loses its shape in wide ones. Where equal bins hold nearly all rows in a few of them and noise in all others,
 as of incomes and costs, round numbers are better edges: 0, 10, 20, 50, 100, ... Both are then judged in cells of equal
@@ -30,16 +34,15 @@ from math import floor, inf, log10, pi, sqrt
 
 import numpy as np
 
-from fedsyn.domain import Floats
+from fedsyn.domain import Floats, Integers
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.column_base import AsideColumn, ColumnBase
 from fedsyn.table.schema.drafted_values import (
     KEPT_SPREAD,
-    Counts,
+    Held,
     beside_limits,
     between_atoms,
-    counted_numbers,
     in_steps,
     listed,
     room,
@@ -66,29 +69,39 @@ _CHANCE = sqrt(2.0 / pi)  # mean distance from 0 of a normal number
 
 
 def resolved(
-    columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: frozenset[str], bins: int | None = None
-) -> dict[str, ColumnBase]:
+    columns: Mapping[str, ColumnBase],
+    frame: pd.DataFrame,
+    missing: frozenset[str],
+    bins: int | None = None,
+    *,
+    width: int | None = None,
+    whose: Integers | None = None,
+) -> dict[str, BinnedColumn]:
     """Returns drafted ordered columns as their rows carry them.
 
     They have the bins, atoms, values and steps that the rows carry at `EPSILON`.
 
-    With `bins` that many stay, and values are not listed.
+    Args:
+        columns: name -> as drafted, in its steps.
+        frame: the rows.
+        missing: texts that stand for a missing value.
+        bins: so many stay, and values are not listed; None: as many as the rows carry.
+        width: number of columns that a run models; None: those of `columns`.
+        whose: (rows,) number of each row's person, who is one record; None: each row is one.
     """
     from fedsyn.privacy.budget import PrivacyBudget  # with SciPy, which only a draft needs here
 
-    modelled = sum(not isinstance(column, AsideColumn) for column in columns.values())
-    noise = _CHANCE * sqrt(2.0 * modelled) / PrivacyBudget(EPSILON, DELTA).mu / len(frame)
-    binned = dict[str, ColumnBase]()
-    for at, (name, column) in enumerate(columns.items()):
-        if isinstance(column, BinnedColumn):
-            distinct, counts = counted_numbers(column, frame.iloc[:, at], missing)
-            binned[name] = _resolved(column, distinct, counts, len(frame), noise, bins)
-    return binned
+    width = sum(not isinstance(column, AsideColumn) for column in columns.values()) if width is None else width
+    records = len(frame) if whose is None else len(np.unique(whose))
+    noise = _CHANCE * sqrt(2.0 * width) / PrivacyBudget(EPSILON, DELTA).mu / records
+    return {
+        name: _resolved(column, Held.of(column, frame[name], missing, whose), (len(frame), records), noise, bins)
+        for name, column in columns.items()
+        if isinstance(column, BinnedColumn)
+    }
 
 
-def _resolved(
-    column: BinnedColumn, numbers: Floats, counts: Counts, rows: int, noise: float, bins: int | None
-) -> BinnedColumn:
+def _resolved(column: BinnedColumn, held: Held, size: tuple[int, int], noise: float, bins: int | None) -> BinnedColumn:
     """Returns a column as its rows carry it.
 
     It is cut in bins and atoms, or lists its few values.
@@ -98,52 +111,53 @@ def _resolved(
 
     Args:
         column: as drafted, in its steps.
-        numbers: (k,) different ones, ascending, and `counts` of each.
-        rows: of the table.
+        held: its numbers.
+        size: rows, and records, of the table.
         noise: of one bin, an L1 distance as a share of the rows.
         bins: a number of bins that somebody asked for, or None.
     """
-    if not len(numbers):
+    if not len(held.numbers):
         return column
-    few = listed(column, numbers, counts) if bins is None and len(numbers) <= FINEST else None
-    few_error = inf if few is None else _exact_error(few, numbers, counts, noise)
-    unstepped, column = column, in_steps(column, numbers)
-    numbers = numbers * float(unstepped.scale[1] / column.scale[1])
-    column = beside_limits(column, numbers)
+    rows, records = size
+    few = listed(column, held) if bins is None and len(held.numbers) <= FINEST else None
+    few_error = inf if few is None else _exact_error(few, held, noise)
+    unstepped, column = column, in_steps(column, held.numbers)
+    held = held.times(float(unstepped.scale[1] / column.scale[1]))
+    column = beside_limits(column, held.numbers)
     finest = _in_months(column, 0.0)[0] if bins is None and written_in_months(column) else column.cut(bins or FINEST)
-    atoms = spikes(finest, numbers, counts, rows, noise)
+    atoms = spikes(finest, held, rows, noise)
     while True:
-        rest, plain = ~np.isin(numbers, atoms), between_atoms(column, numbers, atoms)
-        share = max(1, int(counts[rest].sum())) / rows
-        cut = plain.cut(bins) if bins else _binned(plain, numbers[rest], counts[rest], noise / share)
+        rest, plain = held.among(~np.isin(held.numbers, atoms)), between_atoms(column, held.numbers, atoms)
+        share = max(1, int(rest.rows.sum())) / rows
+        cut = plain.cut(bins) if bins else _binned(plain, rest, noise / share, max(1, round(share * records)))
         chosen = with_atoms(cut, atoms)
-        heavy = spikes(chosen, numbers, counts, rows, noise)
+        heavy = spikes(chosen, held, rows, noise)
         if not len(heavy):
             break
         atoms = np.union1d(atoms, heavy)
-    return chosen if few is None or _exact_error(chosen, numbers, counts, noise) < few_error else few
+    return chosen if few is None or _exact_error(chosen, held, noise) < few_error else few
 
 
-def _exact_error(column: BinnedColumn, numbers: Floats, counts: Counts, noise: float) -> float:
+def _exact_error(column: BinnedColumn, held: Held, noise: float) -> float:
     """Returns the L1 distance of the shares of single numbers.
 
     The shares are those of the rows, and as a run would have them.
     """
-    codes, shares = column.codes_of(numbers), counts / counts.sum()
-    held = np.bincount(codes, shares, minlength=column.size)
-    drawn = held[codes] / room(column)[codes]
+    codes, shares = column.codes_of(held.numbers), held.rows / held.rows.sum()
+    inside = np.bincount(codes, shares, minlength=column.size)
+    drawn = inside[codes] / room(column)[codes]
     missed = max(0.0, 1.0 - float(drawn.sum())) if column.whole else 1.0  # drawn between the numbers that there are
-    return float(np.abs(drawn - shares).sum() + missed + noise * np.sqrt(held).sum() ** 2)
+    return float(np.abs(drawn - shares).sum() + missed + noise * np.sqrt(inside).sum() ** 2)
 
 
-def _binned(column: BinnedColumn, numbers: Floats, counts: Counts, noise: float) -> BinnedColumn:
+def _binned(column: BinnedColumn, held: Held, noise: float, records: int) -> BinnedColumn:
     """Returns the column in the bins of the least error.
 
-    `noise` is that of one bin, an L1 distance as a share of these numbers' rows.
+    `noise` is that of one bin, an L1 distance as a share of these numbers' rows, which are of so many `records`.
     """
-    if len(numbers) < 2:
+    if len(held.numbers) < 2:
         return column.cut(1)
-    some = np.repeat(numbers, counts)
+    some = np.repeat(held.numbers, held.rows)
     values = some[:: -(-len(some) // _ROWS)]
     low, high = column.span
     steps = high - low + 1.0 if column.whole else 1e9
@@ -153,7 +167,7 @@ def _binned(column: BinnedColumn, numbers: Floats, counts: Counts, noise: float)
     ways = [*(column.cut(count) for count in sorted(fewer) if least <= count < most), column.cut(FINEST)]
     even = ways[-1].edges
     mass = np.unique(np.r_[even[[0, -1]], np.quantile(values, np.arange(1, FINEST) / FINEST)])
-    errors = _Errors(values, noise)
+    errors = _Errors(values, noise, records)
     ways = _in_months(column, least) if written_in_months(column) else ways
     equal = min(ways, key=lambda way: sum(errors.of(way, even)[:2]))
     width, hidden, scale = errors.of(equal, mass)
@@ -187,10 +201,11 @@ class _Errors:
     Args:
         values: (n,) ascending.
         noise: of one bin, an L1 distance.
+        records: that they are of, where these are fewer.
     """
 
-    def __init__(self, values: Floats, noise: float) -> None:
-        self.values, self.noise = values, noise
+    def __init__(self, values: Floats, noise: float, records: int) -> None:
+        self.values, self.noise, self.records = values, noise, min(records, len(values))
         self.centre, self.scale = float(np.mean(values)), float(np.std(values)) or 1.0
 
     def below(self, edges: Floats) -> Floats:
@@ -207,7 +222,7 @@ class _Errors:
         Two are L1 distances in some cells: that of the width of bins, less what chance puts there, and that of noise.
         The third is the relative error of the standard deviation, by noise and by draws inside bins.
         """
-        cumulative, widths, rows = self.below(way.edges), np.diff(way.edges), len(self.values)
+        cumulative, widths, rows = self.below(way.edges), np.diff(way.edges), self.records
         shares = np.diff(cumulative)
         noisy = _above_zero(shares, self.noise / _CHANCE)
         inside = Inside(way.edges, noisy * rows)

@@ -2,19 +2,20 @@
 
 These are steps that all numbers are multiples of, a few different values, values that many rows share, and codes for
 missing values far from all others. Everything here reads the rows, so what is drafted is public only once a person says
-so; a value that fewer than `FEW_ROWS` rows hold is never listed.
+so; a value that fewer than `FEW_ROWS` rows hold is never listed, nor is one of fewer people, where these have several
+rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import inf, isfinite, log, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Floats
+from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.encoding import numbers_alone
@@ -44,6 +45,48 @@ def counted_numbers(column: BinnedColumn, series: pd.Series, missing: frozenset[
     """Returns the different finite numbers of a column, ascending, with their rows."""
     numbers, _ = numbers_alone(column, series, missing)
     return np.unique(numbers[np.isfinite(numbers)], return_counts=True)
+
+
+class Held(NamedTuple):
+    """The different finite numbers of a column.
+
+    Attributes:
+        numbers: (k,) ascending.
+        rows: (k,) rows that hold each.
+        people: (k,) people who do; where nobody has several rows, the rows.
+    """
+
+    numbers: Floats
+    rows: Counts
+    people: Counts
+
+    @classmethod
+    def of(
+        cls, column: BinnedColumn, series: pd.Series, missing: frozenset[str], whose: Integers | None = None
+    ) -> Held:
+        """Counts the numbers of a column.
+
+        Args:
+            column: as drafted.
+            series: its values.
+            missing: texts that stand for a missing value.
+            whose: (rows,) number of each row's person; None: each row is one.
+        """
+        numbers, _ = numbers_alone(column, series, missing)
+        known = np.isfinite(numbers)
+        found, at, rows = np.unique(numbers[known], return_inverse=True, return_counts=True)
+        if whose is None:
+            return cls(found, rows, rows)
+        each = np.unique(np.stack([at.reshape(-1), whose[known]]), axis=1)[0]
+        return cls(found, rows, np.bincount(each, minlength=len(found)))
+
+    def among(self, which: Flags) -> Held:
+        """Returns some of the numbers."""
+        return Held(self.numbers[which], self.rows[which], self.people[which])
+
+    def times(self, factor: float) -> Held:
+        """Returns the numbers in other steps."""
+        return self._replace(numbers=self.numbers * factor)
 
 
 def written_in_months(column: BinnedColumn) -> bool:
@@ -115,17 +158,17 @@ def beside_limits(column: BinnedColumn, numbers: Floats) -> BinnedColumn:
     return _with(column, **bounds) if bounds else column
 
 
-def listed(column: BinnedColumn, numbers: Floats, counts: Counts) -> BinnedColumn | None:
+def listed(column: BinnedColumn, held: Held) -> BinnedColumn | None:
     """Returns the column with its few values as the only ones.
 
-    None where a value is held by few rows, or where bins of one number each would hold the same values.
+    None where a value is held by few people, or where bins of one number each would hold the same values.
 
     Args:
         column: as drafted.
-        numbers: (k,) different ones, ascending.
-        counts: (k,) rows of each.
+        held: its numbers.
     """
-    if len(numbers) < 2 or counts.min() < FEW_ROWS or not column.whole:
+    numbers = held.numbers
+    if len(numbers) < 2 or held.people.min() < FEW_ROWS or not column.whole:
         return None
     if numbers[-1] - numbers[0] == len(numbers) - 1 and (numbers[0], numbers[-1]) == column.span:
         return None
@@ -134,7 +177,7 @@ def listed(column: BinnedColumn, numbers: Floats, counts: Counts) -> BinnedColum
     )
 
 
-def spikes(column: BinnedColumn, numbers: Floats, counts: Counts, rows: int, noise: float) -> Floats:
+def spikes(column: BinnedColumn, held: Held, rows: int, noise: float) -> Floats:
     """Returns the numbers whose share the column's bins would lose.
 
     A bin spreads its rows evenly over its numbers. Of a number that a share s of the rows hold, in a bin of b rows and
@@ -143,16 +186,15 @@ def spikes(column: BinnedColumn, numbers: Floats, counts: Counts, rows: int, noi
 
     Args:
         column: as drafted, with its bins and the atoms so far.
-        numbers: (k,) different ones, ascending.
-        counts: (k,) rows of each.
+        held: its numbers.
         rows: of the table.
         noise: of one cell at the draft's budget, as a share of the rows.
     """
-    codes = column.codes_of(numbers)
-    held = np.bincount(codes, counts, minlength=column.size)[codes]
-    moved = (counts - held / room(column)[codes]) / rows
-    known = np.isin(numbers, [column.number(atom) for atom in column.atoms])
-    lost: Floats = numbers[(moved > max(KEPT_SHARE, 2.0 * noise)) & (counts >= FEW_ROWS) & ~known]
+    codes = column.codes_of(held.numbers)
+    inside = np.bincount(codes, held.rows, minlength=column.size)[codes]
+    moved = (held.rows - inside / room(column)[codes]) / rows
+    known = np.isin(held.numbers, [column.number(atom) for atom in column.atoms])
+    lost: Floats = held.numbers[(moved > max(KEPT_SHARE, 2.0 * noise)) & (held.people >= FEW_ROWS) & ~known]
     return lost
 
 

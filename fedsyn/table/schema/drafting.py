@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedsyn.domain import Integers
 from fedsyn.errors import DataError
 from fedsyn.lazy import pd
-from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema import vocabulary
+from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.table.schema.column_base import AsideColumn, IdentifierColumn
-from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
+from fedsyn.table.schema.draft import Guess, drafted_schema, guessed_columns
 from fedsyn.table.schema.draft_request import checked_names
-from fedsyn.table.schema.drafted_bins import FINEST
+from fedsyn.table.schema.drafted_bins import FINEST, resolved
 from fedsyn.table.schema.drafted_persons import (
     Apart,
     ProposedPersons,
@@ -28,10 +30,15 @@ from fedsyn.table.schema.drafted_persons import (
     require_apart,
     without_others,
 )
+from fedsyn.table.schema.drafted_values import hints_on_numbers
 from fedsyn.table.schema.frames import as_frame
+from fedsyn.table.schema.ordered import DecimalColumn
+from fedsyn.table.schema.persons import record_columns
 from fedsyn.table.schema.proposals import Proposal, proposed_constraints
 from fedsyn.table.schema.remarks import HEAD, HOLD, proposing
 from fedsyn.table.schema.rules import Comparison, Determined, SumRule
+from fedsyn.table.schema.values import MISSING_TEXT
+from fedsyn.table.schema.whose import numbered
 
 if TYPE_CHECKING:
     from fedsyn.table.schema.frames import AnyTables
@@ -59,6 +66,77 @@ class Draft:
         """Returns this draft with hints more, column -> sentence."""
         guesses = {n: replace(g, hints=(*g.hints, hints[n])) if n in hints else g for n, g in self.guesses.items()}
         return replace(self, schema=self.schema.remarked(remarks(guesses, self.holding)), guesses=guesses)
+
+
+class Rows(NamedTuple):
+    """Rows from which bins of their columns are drafted.
+
+    Attributes:
+        frame: the rows.
+        whose: (rows,) number of each row's person, who is one record; None: each row is one.
+    """
+
+    frame: pd.DataFrame
+    whose: Integers | None = None
+
+
+def draft_columns(
+    frame: pd.DataFrame,
+    bins: int | None = None,
+    label: str | None = None,
+    keep: Collection[str] = (),
+    *,
+    decimal: str | None = None,
+    text: bool = False,
+) -> dict[str, Guess]:
+    """Guesses each column's kind and bins, for a person to check.
+
+    The label is special: integers of few values become classes, it gets no "other", which would be one more class to
+    predict, and it is kept.
+
+    Args:
+        frame: the table to read.
+        bins: number of equal-width bins of every ordered column; None: as many of each as its rows carry (`resolved`).
+        label: the column to predict, or None.
+        keep: columns that are not set aside, whatever they look like.
+        decimal: the decimal mark of numbers in text, where somebody said it.
+        text: the cells are those of a file of text: no dtype is to come back.
+
+    Returns:
+        A guess for each column, in the table's order.
+
+    Raises:
+        ConfigError: `bins` out of range, or a name in `keep` that is none of a column.
+        DataError: no rows or columns, doubled column names, or `label` is not a column.
+    """
+    guesses = guessed_columns(frame, bins, label, keep, decimal=decimal, text=text)
+    return in_bins(guesses, [Rows(frame)], bins)
+
+
+def in_bins(
+    guesses: Mapping[str, Guess], tables: Sequence[Rows], bins: int | None, width: int | None = None
+) -> dict[str, Guess]:
+    """Returns guesses with the bins that their rows carry.
+
+    Args:
+        guesses: column -> what is proposed for it, in the finest bins.
+        tables: each has some of the columns.
+        bins: number of bins that somebody asked for, or None.
+        width: number of columns that a run models; None: as many as are guessed.
+    """
+    words = MISSING_TEXT.union(*(guess.missing_values for guess in guesses.values()))
+    width = sum(not isinstance(guess.column, AsideColumn) for guess in guesses.values()) if width is None else width
+    binned = dict(guesses)
+    for frame, whose in tables:
+        columns = {name: guess.column for name, guess in guesses.items() if name in frame.columns}
+        for name, column in resolved(columns, frame, words, bins, width=width, whose=whose).items():
+            hints = (*guesses[name].hints, *hints_on_numbers(column, frame[name], words))
+            binned[name] = replace(guesses[name], column=column, hints=hints)
+    quantities = (DecimalColumn, NumericColumn)
+    bounds = {n: (g.column.lower, g.column.upper) for n, g in binned.items() if isinstance(g.column, quantities)}
+    for name, hint in vocabulary.places_on_earth(bounds).items():
+        binned[name] = replace(binned[name], hints=(*binned[name].hints, hint))
+    return binned
 
 
 def drafted(
@@ -89,32 +167,59 @@ def drafted(
         ConfigError, DataError: as `draft_columns`. DataError: no column is left to model.
     """
     holders = np.repeat(np.arange(len(holdings)), holdings) if holdings else np.zeros(len(frame), np.int64)
-    how = partial(draft_columns, bins=bins, decimal=decimal, text=text)
-    guesses = how(frame, label=label, keep=keep) if two is None else _guesses_apart(frame, two, label, keep, how)
-    guesses = without_others(guesses, frame, holders) if two is None else guesses
+    how = partial(guessed_columns, bins=bins, decimal=decimal, text=text)
+    plain = how(frame, label=label, keep=keep) if two is None else _guesses_apart(frame, two, label, keep, how)
+    plain = without_others(plain, frame, holders) if two is None else plain
+    guesses = in_bins(plain, [Rows(frame)] if two is None else _tables_apart(two), bins)
     if all(isinstance(guess.column, AsideColumn) for guess in guesses.values()):
         raise DataError(
             f"no column of {where} is left to synthesise: each is empty, personal, free text, one value in every row, "
             "or different in every row; --keep NAME (in Python keep=[NAME]) keeps one"
             + "".join(f"; {note}" for note in notes)
         )
-    # Constraints that hold may need columns with a missing value, or with finer bins: wide ones keep little of them.
     fine = guesses if bins is not None else {name: _finest(guess) for name, guess in guesses.items()}
     holding = proposed_constraints(kind.from_dict(drafted_schema(fine, label), where), frame)
-    sharp = [one for one in holding if isinstance(one.rule, Comparison | Determined | SumRule)]
-    guesses |= {name: fine[name] for one in sharp for name in one.columns}
-    for name in {one.unknown for one in holding} - {""}:
-        guesses[name] = replace(guesses[name], column=guesses[name].column.model_copy(update={"missing": True}))
+    guesses = _as_held(guesses, holding, bins)
     schema = kind.from_dict(drafted_schema(guesses, label), where)
     if two is not None:
         persons: ProposedPersons | None = persons_apart(guesses, holding, two)
     else:
         persons = proposed_persons(schema, guesses, holding, frame, holders)
     if persons is not None:
-        guesses[persons.persons.id] = marked(guesses[persons.persons.id], persons)
         key = {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
+        width = len(record_columns(kind.from_dict(drafted_schema(guesses, label) | key, where)))
+        tables = _tables_of(persons, frame) if two is None else _tables_apart(two)
+        guesses = _as_held(in_bins(plain, tables, bins, width), holding, bins)
+        guesses[persons.persons.id] = marked(guesses[persons.persons.id], persons)
         schema = kind.from_dict(drafted_schema(guesses, label) | key, where)
     return Draft(schema.remarked(remarks(guesses, holding)), guesses, holding, persons, two)
+
+
+def _as_held(guesses: Mapping[str, Guess], holding: Collection[Proposal], bins: int | None) -> dict[str, Guess]:
+    """Returns guesses as constraints that hold need them.
+
+    They may need columns with a missing value, or with finer bins: wide ones keep little of them.
+    """
+    needed = dict(guesses)
+    for one in holding:
+        if bins is None and isinstance(one.rule, Comparison | Determined | SumRule):
+            needed |= {name: _finest(guesses[name]) for name in one.columns}
+    for name in {one.unknown for one in holding} - {""}:
+        needed[name] = replace(needed[name], column=needed[name].column.model_copy(update={"missing": True}))
+    return needed
+
+
+def _tables_of(proposed: ProposedPersons, frame: pd.DataFrame) -> list[Rows]:
+    """Returns what is of persons, one row each, and their rows."""
+    constant = [*proposed.persons.constant]
+    first = np.unique(proposed.whose, return_index=True)[1]
+    return [Rows(frame[constant].iloc[first]), Rows(frame.drop(columns=constant), proposed.whose)]
+
+
+def _tables_apart(two: Apart) -> list[Rows]:
+    """Returns persons, and their rows, each with columns of its own."""
+    own = [name for name in two.own.columns if name != two.key]
+    return [Rows(two.own[own]), Rows(two.rows.drop(columns=own), numbered(two.rows[two.key], MISSING_TEXT))]
 
 
 def draft_of(kind: Any, tables: AnyTables, *args: Any, **how: Any) -> Draft:

@@ -312,7 +312,7 @@ class Schema(BaseModel, Shown):
     def draft(
         cls, frame: AnyTables, bins: int | None = None, label: str | None = None, keep: Collection[str] = (), **how: Any
     ) -> Schema:
-        """Proposes a schema (`draft.draft_columns`), which no run accepts before approval.
+        """Proposes a schema (`drafting.draft_columns`), which no run accepts before approval.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"age": [34, 51] * 30, "ward": ["north", "south"] * 30})

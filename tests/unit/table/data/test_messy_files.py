@@ -20,7 +20,7 @@ from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import encode_file, read_table
 from fedsyn.table.data.sources import read_cells
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.draft import draft_columns
+from fedsyn.table.schema.drafting import draft_columns
 
 SECRET = "4711-diagnosis"
 TITLE = [["Export of ward 3", None, None, None], [None, None, None, None]]

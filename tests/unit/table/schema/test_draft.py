@@ -20,9 +20,9 @@ from fedsyn.table.data.sources import read_cells
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.column_base import ASIDE
 from fedsyn.table.schema.columns import KINDS
-from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
+from fedsyn.table.schema.draft import Guess, drafted_schema
 from fedsyn.table.schema.drafted_bins import FINEST
-from fedsyn.table.schema.drafting import HOLD, drafted
+from fedsyn.table.schema.drafting import HOLD, draft_columns, drafted
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.review import without_remarks
 from fedsyn.table.schema.vocabulary import FOR_ONE_ROW, PROTECT_PERSONS

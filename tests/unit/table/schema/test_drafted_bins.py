@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from fedsyn.table.schema import BinnedColumn, Schema
-from fedsyn.table.schema.draft import draft_columns
 from fedsyn.table.schema.drafted_bins import FINEST
+from fedsyn.table.schema.drafting import draft_columns
 
 
 def table(rows: int, columns: int = 1) -> pd.DataFrame:
@@ -71,3 +71,51 @@ def test_fewer_bins_of_whole_numbers_are_alike(rows: int) -> None:
 def test_a_number_that_is_asked_for_stays() -> None:
     found = draft_columns(table(300), bins=20)
     assert {guess.column.bins for guess in found.values() if isinstance(guess.column, BinnedColumn)} == {20}
+
+
+PEOPLE, EACH = 1_500, 12
+
+
+def of_people() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """People with 12 rows each, and as many records as there are people, with the same shares of each value.
+
+    A record has the columns that a run makes of them: "number of rows", the row's own, and those of the next row.
+    """
+    rng = np.random.default_rng(3)
+    own = pd.DataFrame({"income": np.exp(8 + rng.normal(size=PEOPLE)).round(-1), "age": rng.integers(18, 90, PEOPLE)})
+    row = pd.DataFrame(
+        {"bell": rng.normal(size=PEOPLE).round(6), "cost": np.exp(4 + 1.5 * rng.normal(size=PEOPLE)).round(2)}
+    )
+    whose = np.repeat(np.arange(PEOPLE), EACH)
+    some = (whose + np.tile(np.arange(EACH), PEOPLE)) % PEOPLE  # each value in 12 rows, of 12 people
+    rows = pd.concat([own.iloc[whose].reset_index(drop=True), row.iloc[some].reset_index(drop=True)], axis=1)
+    after = row.iloc[rng.permutation(PEOPLE)].reset_index(drop=True).add_prefix("next ")
+    records = own.assign(number=rng.integers(1, 12, PEOPLE), **row, **after)
+    return rows.assign(patient_id=[f"P{n:05d}" for n in whose]), records
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_people_with_twelve_rows_have_the_bins_of_as_many_records(apart: bool) -> None:
+    rows, records = of_people()
+    own = ["patient_id", "income", "age"]
+    visits = rows.drop(columns=["income", "age"])
+    tables = {"patients": rows[own].drop_duplicates("patient_id"), "visits": visits} if apart else rows
+    drafted, expected = Schema.draft(tables), Schema.draft(records)
+    assert drafted.persons is not None and set(drafted.persons.constant) == {"income", "age"}
+    fine = Schema.draft(rows.drop(columns="patient_id"))  # each row by itself
+    for name in ("income", "age", "bell", "cost"):
+        found, wanted, finer = (one.columns[name] for one in (drafted, expected, fine))
+        assert isinstance(found, BinnedColumn) and isinstance(wanted, BinnedColumn) and isinstance(finer, BinnedColumn)
+        assert found.edges.tolist() == wanted.edges.tolist(), name
+        assert found.size < finer.size or (name, found.size) == ("income", finer.size), name
+
+
+def test_a_value_of_one_person_is_not_listed() -> None:
+    """Thirty rows hold it, of one person; another one thirty people hold."""
+    rows, _ = of_people()
+    rows["bell"] = np.round(rows["bell"], 3)
+    rows.loc[rows["patient_id"] == "P00007", "bell"] = 0.5
+    kinds = np.random.default_rng(0).choice([0, 10, 20, 50], len(rows))
+    for person, told in ((rows.index < EACH, None), (rows.index < 40 * EACH, (0, 10, 20, 50, 77))):
+        column = Schema.draft(rows.assign(kind_of=np.where(person, 77, kinds))).columns["kind_of"]
+        assert isinstance(column, BinnedColumn) and (column.values or None) == told

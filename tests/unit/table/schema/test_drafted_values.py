@@ -15,7 +15,7 @@ from fedsyn.front.synthesizer import Synthesizer
 from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.approval import left
 from fedsyn.table.schema.drafted_bins import FINEST
-from fedsyn.table.schema.drafted_values import KEPT_SHARE, KEPT_SPREAD, far_codes, spikes
+from fedsyn.table.schema.drafted_values import KEPT_SHARE, KEPT_SPREAD, Held, far_codes, spikes
 from fedsyn.table.schema.ordered import IntegerColumn
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
@@ -205,13 +205,18 @@ def test_a_share_that_noise_hides_or_that_its_bin_keeps_is_no_atom() -> None:
     numbers, counts = np.arange(100.0), np.full(100, 9)
     wide = IntegerColumn(lower=0, upper=99, bins=10)
     counts[40] = 109
-    assert spikes(wide, numbers, counts, 1_000, 0.0).tolist() == [40.0]  # 109 - 190 / 10 of 1,000 rows are moved
-    assert spikes(wide, numbers, counts, 1_000, 0.046).tolist() == []  # two cells' noise are 92
+    assert spikes(wide, Held(numbers, counts, counts), 1_000, 0.0).tolist() == [
+        40.0
+    ]  # 109 - 190 / 10 of 1,000 rows are moved
+    assert spikes(wide, Held(numbers, counts, counts), 1_000, 0.046).tolist() == []  # two cells' noise are 92
     counts[40] = 62  # 62 - 143 / 10 = 48 of 1,000
-    assert spikes(wide, numbers, counts, 1_000, 0.0).tolist() == []
-    assert spikes(wide.cut(100), numbers, counts, 1_000, 0.0).tolist() == []
+    assert spikes(wide, Held(numbers, counts, counts), 1_000, 0.0).tolist() == []
+    assert spikes(wide.cut(100), Held(numbers, counts, counts), 1_000, 0.0).tolist() == []
     few = np.array([FEW_ROWS - 1, *np.zeros(99, int)])
-    assert spikes(wide, numbers, few, FEW_ROWS, 0.0).tolist() == []  # of which nobody may hear
+    assert spikes(wide, Held(numbers, few, few), FEW_ROWS, 0.0).tolist() == []  # of which nobody may hear
+    counts[40] = 109
+    people = np.where(numbers == 40, FEW_ROWS - 1, 9)
+    assert spikes(wide, Held(numbers, counts, people), 1_000, 0.0).tolist() == []  # all of a few people
 
 
 def test_a_number_of_bins_that_is_asked_for_has_atoms_beside_it() -> None:

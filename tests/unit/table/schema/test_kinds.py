@@ -19,7 +19,8 @@ from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.binned import as_stored
 from fedsyn.table.schema.column_base import Reading
 from fedsyn.table.schema.columns import KINDS
-from fedsyn.table.schema.draft import draft_columns, drafted_schema
+from fedsyn.table.schema.draft import drafted_schema
+from fedsyn.table.schema.drafting import draft_columns
 from fedsyn.table.schema.profile import Profile
 
 ROWS = 60

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.draft import draft_columns, drafted_schema
+from fedsyn.table.schema.draft import drafted_schema
 from fedsyn.table.schema.drafted_bins import FINEST
+from fedsyn.table.schema.drafting import draft_columns
 from fedsyn.table.schema.proposals import proposed_constraints
 
 N = 600

@@ -24,7 +24,8 @@ from fedsyn.errors import SchemaError
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.writers import CsvTable, table_writer
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.draft import draft_columns, drafted_schema
+from fedsyn.table.schema.draft import drafted_schema
+from fedsyn.table.schema.drafting import draft_columns
 from fedsyn.table.schema.formats import plain, text_of
 from fedsyn.table.schema.frames import frame_of_arrow
 from fedsyn.table.schema.written import outward_days
