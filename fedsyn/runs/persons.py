@@ -142,25 +142,30 @@ class WholePersons:
         assert persons is not None
         chain = self._drawn(records, rng)
         counts, of_rows, _ = chain
-        along = self._numbers(records, chain, rng)
         shown = np.maximum(counts, 1)  # a person without a row has one that is empty
         whose = np.repeat(np.arange(len(records)), shown)
         empty = (counts == 0)[whose] if (counts == 0).any() else None
+        there = np.ones(len(whose), bool) if empty is None else ~empty
         filled = np.zeros((len(whose), len(self.here)), np.int64)
-        there = slice(None) if empty is None else ~empty
         filled[there] = of_rows
-        if along is not None and empty is not None:
-            filler = np.zeros(len(whose), along.dtype)
-            filler[there] = along
-            along = filler
+        along = self._numbers(records, chain, there, rng)
         codes = self._rows(records, filled, whose)
         order = persons.order if isinstance(persons.order, str) else None
         return codes, People(shown, empty, persons.constant, order, along, start)
 
-    def _numbers(self, records: Codes, chain: Chain, rng: np.random.Generator) -> npt.NDArray[Any] | None:
-        """Draws numbers of the column that gives the order, (rows,).
+    def _numbers(
+        self, records: Codes, chain: Chain, there: Flags, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], Flags] | None:
+        """Draws numbers of the column that gives the order.
 
-        Neighbours lie as far apart as gaps say that are drawn for them. None where the model knows of no gaps.
+        Returns them with a mask of the missing. Neighbours lie as far apart as gaps say that are drawn for them. None
+        where the model knows of no gaps.
+
+        Args:
+            records: of the persons.
+            chain: their rows.
+            there: (rows shown,) which of them are rows; the others stand for persons without one.
+            rng: draws.
         """
         if self.spacing is None or self.order is None:
             return None
@@ -179,7 +184,9 @@ class WholePersons:
         for start in range(0, len(here), _AT_ONCE):
             some = here[start : start + _AT_ONCE]
             gaps[some + 1] = self._gaps(records[whose[some]], chain, some, (low, high), rng)
-        return spaced(chain.counts, numbers, (low, high), gaps)
+        filled = np.full(len(there), column.ends[0][0]).astype(numbers.dtype), np.zeros(len(there), bool)
+        filled[0][there], filled[1][there] = spaced(chain.counts, numbers, (low, high), gaps), absent
+        return filled
 
     def _gaps(
         self, known: Codes, chain: Chain, here: Integers, ends: tuple[Floats, Floats], rng: np.random.Generator

@@ -346,14 +346,16 @@ class CompiledRules:
 
         Returns numbers of the ordered columns and codes of the others. It draws column by column, as `links` says
         of the rows. Then constraints are settled, and what they compute is added. What is the same in all rows of one
-        of the `people` is drawn and settled once for each, and rows that stand in order get ascending numbers.
+        of the `people` is drawn and settled once for each, and rows that stand in order get ascending numbers, or those
+        that are known already.
         """
         rows, scores = DrawnRows({name: codes[:, j] for j, name in enumerate(self.columns)}, {}), dict[str, Floats]()
         for name, column in self.columns.items():
             if isinstance(column, BinnedColumn):
                 own = rows.codes[name].astype(np.intp)
-                moved = None if links is None else links.moved(name, codes, scores)
-                rows.drawn[name] = column.draw(own, rng, moved)
+                known = None if people is None else people.numbers_of(name)
+                moved = None if links is None or known else links.moved(name, codes, scores)
+                rows.drawn[name] = known or column.draw(own, rng, moved)
                 scores |= {} if links is None else links.scores(name, own, rows.drawn[name][0])
         fixed = () if people is None else people.settled(rows, self.settle, rng)
         self.settle(rows, rng, fixed)

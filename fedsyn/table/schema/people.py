@@ -28,7 +28,8 @@ class People:
         empty: (rows,) which of them stand for persons without a row; None: there are none.
         constant: columns that are the same in all rows of a person.
         order: column by which the rows of a person stand in order; None: there is none.
-        along: (rows,) numbers of that column, if they are known already; they ascend within each person.
+        along: (rows,) numbers of that column, which ascend within each person, and which are missing; None: they are
+            drawn as those of any column, and put in order.
         start: number of persons before these.
     """
 
@@ -36,7 +37,7 @@ class People:
     empty: Flags | None = None
     constant: Collection[str] = ()
     order: str | None = None
-    along: npt.NDArray[Any] | None = None
+    along: tuple[npt.NDArray[Any], Flags] | None = None
     start: int = 0
 
     @cached_property
@@ -48,6 +49,13 @@ class People:
     def first(self) -> Integers:
         """(rows,) position of the first row of each row's person."""
         return np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+
+    def numbers_of(self, name: str) -> tuple[npt.NDArray[Any], Flags] | None:
+        """Returns numbers of a column that are known before any draw.
+
+        They come with a mask of the missing. None for any other column.
+        """
+        return self.along if name == self.order else None
 
     def blanked(self, series: pd.Series) -> pd.Series:
         """Returns values, none in the rows of persons without one."""
@@ -82,9 +90,9 @@ class People:
                 drawn, absent = own.drawn[name]
                 rows.drawn[name] = drawn[self.whose], absent[self.whose]
         if self.order in rows.drawn:
-            values, absent = rows.drawn[self.order]
-            values = self.ascending(values, absent) if self.along is None else self.along
-            rows.drawn[self.order] = values, absent
+            if self.along is None:
+                values, absent = rows.drawn[self.order]
+                rows.drawn[self.order] = self.ascending(values, absent), absent
             numbers.append(self.order)
         return tuple(numbers)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 import fedsyn
 from fedsyn.runs.persons import spaced
 from fedsyn.table.data.records import RecordMaker
-from fedsyn.table.schema import Schema
+from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.holdings import Holding
+from fedsyn.table.schema.ordered import DateColumn
 from fedsyn.table.schema.persons import COUNT, GAP, gap_column, no_row_code
 
 DAY: dict[str, Any] = {"kind": "date", "lower": "2022-01-01", "upper": "2023-12-31", "bins": 8}
@@ -135,3 +137,12 @@ def test_numbers_stay_in_their_bins_ascend_and_keep_gaps_that_bins_allow(data: s
     assert ((found >= low) & (found <= high)).all() and (np.diff(found, prepend=0)[same] >= 0).all()
     unknown = np.full(rows, np.nan)
     assert (spaced(counts, drawn, (unknown, unknown), gaps) == drawn).all()
+
+
+def test_days_are_drawn_once(watch: Callable[[type, str], list[Any]]) -> None:
+    """The column that gives the order has its numbers before the others are drawn, and keeps them."""
+    made = fedsyn.Synthesizer(5.0, 1e-6, a_schema(), seed=0, privacy={"unit": "person"}).fit(visits(300))
+    drawn = watch(BinnedColumn, "draw")
+    table = made.sample(200, seed=1)
+    days = [call for call in drawn if isinstance(call.owner, DateColumn) and len(call.arguments[0]) == len(table)]
+    assert len(days) == 1
