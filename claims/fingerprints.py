@@ -228,7 +228,7 @@ def persons() -> Facts:
     table = hospital(0)
     few = set(table.persons["id"].iloc[:1500])
     table = table._replace(persons=table.persons.iloc[:1500], rows=table.rows[table.rows["id"].isin(few)])
-    made = by_records(table, 3.0, 3, 0)
+    made = by_records(table, 0, epsilon=3.0, clients=3)
     return {
         "errors": " ".join(f"{error:.5f}" for error in errors(table, made)),
         "rows": digest(made.rows.to_csv(index=False)),

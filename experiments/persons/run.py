@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,14 +147,14 @@ def cut(series: pd.Series, edges: Sequence[float]) -> pd.Series:
 # Ways -----------------------------------------------------------------------------------------------------------------
 
 
-def by_records(table: People, epsilon: float, clients: int, seed: int) -> People:
+def by_records(table: People, seed: int, *, epsilon: float, clients: int) -> People:
     """Returns the synthetic persons of a run with one record each."""
     joined = table.persons.merge(table.rows, on="id", how="left")
     parts = [joined[joined["id"].isin(set(table.persons["id"].iloc[at::clients]))] for at in range(clients)]
     return synthetic(table, joined, parts, epsilon, seed, {"unit": "person"})
 
 
-def flattened(table: People, epsilon: float, seed: int, cap: int) -> People:
+def flattened(table: People, seed: int, *, epsilon: float, cap: int) -> People:
     """Returns the synthetic persons of a run with a record for each of up to `cap` rows.
 
     Who has so many rows is at `cap` holders, each of whom makes a record; the noise is for all of them.
@@ -164,12 +165,13 @@ def flattened(table: People, epsilon: float, seed: int, cap: int) -> People:
     return synthetic(table, joined, parts, epsilon, seed, {"unit": "person", "holders_per_person": cap})
 
 
-def one_row(table: People, epsilon: float, clients: int, seed: int) -> People:
+def one_row(table: People, seed: int, *, epsilon: float, clients: int) -> People:
     """Returns the synthetic persons of a run with the first row of each person and no other."""
-    return by_records(table._replace(rows=table.rows.groupby("id").head(1), most=1), epsilon, clients, seed)
+    first = table._replace(rows=table.rows.groupby("id").head(1), most=1)
+    return by_records(first, seed, epsilon=epsilon, clients=clients)
 
 
-def by_sdv(table: People, way: str, python: str, epochs: int, seed: int) -> People:
+def by_sdv(table: People, seed: int, *, way: str, python: str, epochs: int) -> People:
     """Returns the synthetic persons of SDV's HMA or PAR, which protects nobody."""
     with tempfile.TemporaryDirectory() as name:
         for what, frame in (("persons", table.persons), ("rows", table.rows)):
@@ -290,20 +292,19 @@ def main() -> int:
 
 
 def ways_of(asked: argparse.Namespace) -> dict[str, Callable[[People, int], People]]:
-    """Returns what makes synthetic persons, from real ones and a seed."""
-    epsilon, clients = asked.epsilon, asked.clients
-    ways: dict[str, Callable[[People, int], People]] = {
-        OURS: lambda table, seed: by_records(table, epsilon, clients, seed)
-    }
+    """Returns what makes synthetic persons, from real ones and a seed.
+
+    All of it can be pickled, for runs in processes of their own.
+    """
+    budget = {"epsilon": asked.epsilon}
+    ways: dict[str, Callable[[People, int], People]] = {OURS: partial(by_records, **budget, clients=asked.clients)}
     for cap in asked.caps:
         if cap == 1:
-            ways["one row each"] = lambda table, seed: one_row(table, epsilon, clients, seed)
+            ways["one row each"] = partial(one_row, **budget, clients=asked.clients)
         else:
-            ways[f"{CAPPED} {cap} rows each"] = lambda table, seed, cap=cap: flattened(table, epsilon, seed, cap)
+            ways[f"{CAPPED} {cap} rows each"] = partial(flattened, **budget, cap=cap)
     for way in ("HMA", "PAR") if asked.sdv and asked.epochs else ("HMA",) if asked.sdv else ():
-        ways[f"SDV's {way}, no privacy"] = lambda table, seed, way=way: by_sdv(
-            table, way, asked.sdv, asked.epochs, seed
-        )
+        ways[f"SDV's {way}, no privacy"] = partial(by_sdv, way=way, python=asked.sdv, epochs=asked.epochs)
     return ways
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import pickle
 
 import pandas as pd
 import pytest
@@ -41,6 +42,8 @@ def test_ways_are_those_that_were_asked_for() -> None:
     assert list(run.ways_of(asked)) == [run.OURS, "one row each", f"{run.CAPPED} 3 rows each"]
     asked.caps, asked.sdv = [], "python"
     assert len(run.ways_of(asked)) == 3
+    for name, way in run.ways_of(asked).items():
+        assert repr(pickle.loads(pickle.dumps(way))) == repr(way), name  # a process of its own can be asked for it
     asked.epochs = 0
     assert [way for way in run.ways_of(asked) if "PAR" in way] == []
 
