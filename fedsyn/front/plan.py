@@ -41,6 +41,9 @@ from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.synthesis import expected_rows
 from fedsyn.settings import PartitionNode
 from fedsyn.table.counting.workload import build_workload
+from fedsyn.table.data.alike import column_names
+from fedsyn.table.data.joined import persons_first
+from fedsyn.table.data.readers import options_for, require_table
 from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
@@ -156,7 +159,7 @@ def plan(
     *,
     epsilons: Sequence[float] = (),
     like: Path | None = None,
-    public: Path | None = None,
+    public: Path | Sequence[Path] | None = None,
     advance: Callable[[int, int], None] | None = None,
 ) -> Plan:
     """Returns what to expect of a run.
@@ -166,7 +169,7 @@ def plan(
         rows: of all holders together; None: as many as the release or the public table has.
         epsilons: to look at beside the run's own; none: `FACTORS` times that.
         like: a run's directory, or a saved model, of the same schema.
-        public: a table of the same schema that is public.
+        public: a table of the same schema that is public, or two, of persons and of their rows.
         advance: called with how many rehearsals are done, and of how many.
 
     Raises:
@@ -248,7 +251,11 @@ class StandIns:
 
 
 def stand_ins(
-    config: RunConfig, schema: Schema, rows: int | None = None, like: Path | None = None, public: Path | None = None
+    config: RunConfig,
+    schema: Schema,
+    rows: int | None = None,
+    like: Path | None = None,
+    public: Path | Sequence[Path] | None = None,
 ) -> StandIns:
     """Returns the stand-ins for a run.
 
@@ -276,7 +283,7 @@ def stand_ins(
         rows = rows or expected_rows(release.model)
         missed, budget = _missed(config, schema, release)
     elif public is not None:
-        source = DataNode(source=str(public), test_fraction=0.0)
+        source = _source_of([public] if isinstance(public, Path) else public, schema.rows)
         codes = encoded_table(source, schema=schema.rows, persons=schema.of_persons is not None).train
         basis, models = "a public table", [EmpiricalModel(schema.domain, codes)]
         rows = rows or len(codes)
@@ -297,6 +304,25 @@ def stand_ins(
     return StandIns(
         basis, schema, [frame_of(schema, model, rows, Randomness(_SEED)) for model in models], missed, budget
     )
+
+
+def _source_of(files: Sequence[Path], schema: Schema) -> DataNode:
+    """Returns the source that public files are.
+
+    Raises:
+        ConfigError: there are several, and they are not the tables of persons and of their rows.
+    """
+    seeds: dict[str, Any] = {"test_fraction": 0.0, "split_seed": _SEED}  # which rows of a person its record shows, too
+    if len(files) == 1:
+        return DataNode(source=str(files[0]), **seeds)
+    known = len(files) == 2 and schema.persons is not None and schema.persons.tables is not None
+    paths, names = [require_table(file) for file in files], [*schema.every_column]
+    columns = {str(path): column_names(path, options_for(path, {}), names) for path in paths} if known else {}
+    if (both := persons_first(columns, schema) if known else None) is None:
+        raise ConfigError(
+            "plan: expected one public table; two only of persons and of their rows, as the schema has them in `tables`"
+        )
+    return DataNode(source=both[1], persons=(both[0],), **seeds)
 
 
 def require_few(rows: int) -> None:
@@ -341,7 +367,7 @@ def rehearsing(config: RunConfig, epsilon: float, *, protocol: bool = False, see
         clear |= {"protocol": PLAIN.name, "threat": PLAIN.threats[0]}
     return config.model_copy(
         update={
-            "data": DataNode(source="stand-in", test_fraction=0.0),
+            "data": DataNode(source="stand-in", test_fraction=0.0, split_seed=seed),
             "privacy": config.privacy.model_copy(update={"epsilon": epsilon}),
             "federation": config.federation.model_copy(update={"partition": PartitionNode(name="iid")}),
             "aggregation": node.model_copy(update=clear),

@@ -50,7 +50,11 @@ def plan(
         Path | None, typer.Option(help="Directory of an earlier run, or saved model, of this schema.", metavar="RUN")
     ] = None,
     public: Annotated[
-        Path | None, typer.Option(help="Table of this schema that you declare public.", metavar="TABLE")
+        list[Path] | None,
+        typer.Option(
+            help="Table of this schema that you declare public; twice where people and their rows are two.",
+            metavar="TABLE",
+        ),
     ] = None,
     set_: SetOption = None,
     out: Annotated[Path | None, typer.Option(help="Also write a page to this file.", metavar="PAGE.html")] = None,
@@ -73,7 +77,7 @@ def plan(
         def advance(done: int, of: int) -> None:
             following(f"rehearsed {done} of {of}")
 
-        plan = planned(loaded, rows, epsilons=epsilon or (), like=like, public=public, advance=advance)
+        plan = planned(loaded, rows, epsilons=epsilon or (), like=like, public=public or None, advance=advance)
     if out is not None:
         with writing(out):
             _page(plan, out)

@@ -434,16 +434,15 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
 
 def _joined(schema: Schema, frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Returns two files of persons and of their rows as one table."""
-    from fedsyn.table.data.joined import are_apart, joined
+    from fedsyn.table.data.joined import joined, persons_first
 
-    if schema.persons is None or schema.persons.tables is None or len(frames) != 2:
+    if schema.persons is None or schema.persons.tables is None:
         return frames
-    (first, one), (second, other) = frames.items()
-    if are_apart(other, one, schema):
-        (first, one), (second, other) = (second, other), (first, one)
-    if not are_apart(one, other, schema):
+    names = persons_first({name: [*frame.columns] for name, frame in frames.items()}, schema)
+    if names is None:
         return frames
-    return {f"{first} and {second}": joined(one, other, schema, (first, second))}
+    persons, rows = names
+    return {f"{persons} and {rows}": joined(frames[persons], frames[rows], schema, names)}
 
 
 def _of_persons(schema: Schema, seen: Seen | None) -> list[str]:

@@ -7,6 +7,8 @@ of a person without rows: all of its columns but the person's own are missing (`
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
+from itertools import permutations
 from pathlib import Path
 
 from fedsyn.errors import DataError, nearest
@@ -96,12 +98,21 @@ def joined(
     return both.drop(columns=[_KEY, _THEIRS])
 
 
-def are_apart(persons: pd.DataFrame, rows: pd.DataFrame, schema: Schema) -> bool:
-    """Returns whether two tables are those of persons and of their rows."""
-    pairs = zip((persons, rows), _columns(schema), strict=True)
-    return all({*wanted} <= {*table.columns} for table, wanted in pairs) and not {*row_columns(schema)} & {
-        *persons.columns
-    }
+def persons_first(tables: Mapping[str, Collection[str]], schema: Schema) -> tuple[str, str] | None:
+    """Returns the names of two tables, that of the persons first.
+
+    None where they are not those of persons and of their rows.
+
+    Args:
+        tables: name -> its columns.
+        schema: of both.
+    """
+    own, other = map(set, _columns(schema))
+    for persons, rows in permutations(tables, 2) if len(tables) == 2 else ():
+        columns = {*tables[persons]}
+        if own <= columns and other <= {*tables[rows]} and not columns & {*row_columns(schema)}:
+            return persons, rows
+    return None
 
 
 def there_are(schema: Schema, table: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -134,3 +135,21 @@ def test_a_column_in_both_is_the_persons_own() -> None:
     assert schema.persons is not None and set(schema.persons.constant) == {"sex", "born"}
     assert schema.persons.tables == ("patients", "visits")
     assert Schema.draft(two["visits"]).persons is not None
+
+
+def test_a_plan_takes_two_public_files(call: Fedsyn) -> None:
+    """In either order they are one table, and 300 people stand in for as many; two others are refused."""
+    two = tables()
+    files = write(**two)
+    assert call("init", *files).code == 0
+    assert call("schema", "review", "schema.yaml", "--all", "--data", files[0], "--data", files[1]).code == 0
+    plans = []
+    for public in (files, files[::-1]):
+        result = call("plan", "run.yaml", "--epsilon", "1", "--json", *(f"--public={file}" for file in public))
+        assert result.code == 0, result
+        plans.append(json.loads(result.out))
+    assert [(one["rows"], one["of"], one["basis"]) for one in plans] == [(300, "people", "a public table")] * 2
+    assert plans[0]["expected"][0]["run"]["error"] == plans[1]["expected"][0]["run"]["error"]
+    for wrong in ([files[1]] * 2, [*files, files[0]], [files[0], *write(other=two["visits"].drop(columns="ward"))]):
+        refused = call("plan", "run.yaml", *(f"--public={file}" for file in wrong))
+        assert refused.code == 2 and "two only of persons and of their rows" in flat(refused.err), refused
