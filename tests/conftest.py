@@ -99,3 +99,20 @@ def measured(watch: Callable[[type, str], list[Seen]]) -> Callable[[MechanismStr
     """`measured(strategy)`: what the strategy gave to its last fit."""
     fits = watch(MechanismStrategy, "estimate")
     return lambda strategy: next((fit.arguments[0] for fit in reversed(fits) if fit.owner is strategy), [])
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The files of the working tree that a clone would hold."""
+    from support.typed_flower import cloned
+
+    return cloned(tmp_path)
+
+
+@pytest.fixture
+def own_flower(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment in which `flwr` starts a local SuperLink of its own; stopped at the end, with its children."""
+    from support.typed_flower import own_superlink
+
+    with own_superlink(tmp_path) as environment:
+        yield environment

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +14,9 @@ import pytest
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 from support.flower_page import CLIENTS, check_table, exports, write_app
-from support.loopback import BIN, ROOT, environment, fedsyn_run, free_port
+from support.loopback import BIN, ROOT, environment, fedsyn_run
 from support.run_folders import assert_same_result, read_lines, without_times
+from support.typed_flower import processes_with, run_to_its_end
 
 pytestmark = pytest.mark.xdist_group("flower")
 
@@ -112,89 +110,6 @@ def test_a_thousand_clients_on_ray(tmp_path: Path) -> None:
     _, rounds, _ = without_times(tmp_path / "out")
     assert rounds[0]["cohort"] == list(range(1000))
     assert all(record["dropped"] == {} for record in rounds)
-
-
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """The files of the working tree that a clone would hold."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    if listed.returncode != 0:
-        pytest.skip("this copy of the sources is not a git checkout")
-    folder = tmp_path / "clone"
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    return folder
-
-
-@pytest.fixture
-def own_flower(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An environment in which `flwr` starts a local SuperLink of its own; stopped at the end, with its children."""
-    if not Path("/proc/self/environ").exists():
-        pytest.skip("finding the processes of a detached SuperLink needs /proc")
-    home = tmp_path / "flower-home"
-    marked = environment(home) | {
-        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_port()),
-        "FLWR_LOCAL_CONTROL_API_PORT": str(free_port()),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "FEDSYN_CACHE": str(tmp_path / "cache"),
-    }
-    try:
-        yield marked
-    finally:
-        for kind in (signal.SIGTERM, signal.SIGKILL):
-            for process in processes_with(home):
-                os.kill(process, kind)
-            deadline = time.monotonic() + 10
-            while processes_with(home) and time.monotonic() < deadline:
-                time.sleep(0.2)
-        assert not processes_with(home)
-
-
-def processes_with(home: Path) -> list[int]:
-    """Ids of the processes that carry this test's own Flower home in their environment."""
-    mark = f"FLWR_HOME={home}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
-def flwr(arguments: list[str], folder: Path, env: dict[str, str]) -> dict:
-    done = subprocess.run(
-        [str(BIN / "flwr"), *arguments, "--format", "json"],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert "{" in done.stdout, done.stdout + done.stderr
-    return json.JSONDecoder().raw_decode(done.stdout[done.stdout.index("{") :])[0]
-
-
-def run_to_its_end(arguments: list[str], folder: Path, env: dict[str, str]) -> None:
-    started = flwr(arguments, folder, env)
-    assert started.get("run-id"), started
-    deadline = time.monotonic() + 900
-    status = ""
-    while not status.startswith("finished") and time.monotonic() < deadline:
-        time.sleep(2)
-        status = flwr(["list", "--run-id", str(started["run-id"])], folder, env)["runs"][0]["status"]
-    log = Path(env["FLWR_HOME"]) / "local-superlink" / "superlink.log"
-    assert status == "finished:completed", (status, log.read_text(encoding="utf-8")[-4000:])
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Runs that protect persons give the same bytes in process, on Ray, and with one file or two."""
+"""Runs that protect persons give the same bytes in process, on Ray, under `flwr run`, and with one file or two."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 from support.loopback import fedsyn_run
 from support.run_folders import assert_same_result
+from support.typed_flower import run_to_its_end
 
 pytestmark = pytest.mark.xdist_group("flower")
 
@@ -32,7 +33,7 @@ def configured(folder: Path, protocol: str, *, two: bool) -> Path:
         for key, name in (("source", "visits"), ("persons", "patients")):
             if name in tables:
                 tables[name].to_csv(folder / f"{name}{number}.csv", index=False)
-                data[key].append(f"{name}{number}.csv")
+                data[key].append(str(folder / f"{name}{number}.csv"))
     more = {"least_rows": 0, "tables": ["patients", "visits"]} if two else {}
     (folder / "schema.yaml").write_text(yamlio.dumps(schema(**more)), encoding="utf-8")
     document = {
@@ -70,4 +71,21 @@ def test_ray_gives_the_serial_result(tmp_path: Path, protocol: str, two: bool) -
     assert_same_result(tmp_path / "ray", tmp_path / "serial")
     for name in ("patients", "visits") if two else ():
         ours, theirs = (tmp_path / where / f"synthetic_{name}.csv" for where in ("ray", "serial"))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("protocol", "two"), [("plain", False), ("secagg", True)])
+def test_flwr_run_gives_the_serial_result(
+    tmp_path: Path, clone: Path, own_flower: dict[str, str], protocol: str, two: bool
+) -> None:
+    """Three SuperNodes have the rows of three holders; the app is packed with the configuration, without the rows."""
+    file = configured(clone / "configs", protocol, two=two)
+    run(load_config(file), tmp_path / "serial")
+    asked = f'config="configs/{file.name}" out="{tmp_path / "out"}"'
+    words = ["run", ".", "--run-config", asked, "--federation-config", "num-supernodes=3"]
+    run_to_its_end(words, clone, own_flower)
+    assert_same_result(tmp_path / "out", tmp_path / "serial")
+    for name in ("patients", "visits") if two else ():
+        ours, theirs = (tmp_path / where / f"synthetic_{name}.csv" for where in ("out", "serial"))
         assert ours.read_bytes() == theirs.read_bytes()
