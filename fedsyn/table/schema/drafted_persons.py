@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.domain import Codes, Integers
+from fedsyn.domain import Codes, Floats, Integers
 from fedsyn.errors import DataError, SchemaError
 from fedsyn.lazy import pd
 from fedsyn.output import counted
@@ -24,11 +24,9 @@ from fedsyn.table.schema import vocabulary
 from fedsyn.table.schema.approval import PERSONS
 from fedsyn.table.schema.column_base import AsideColumn, IdentifierColumn
 from fedsyn.table.schema.draft import Guess
-from fedsyn.table.schema.encoding import Encoder
+from fedsyn.table.schema.encoding import Encoder, numbers_alone
 from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn
 from fedsyn.table.schema.persons import Persons, persons_in_words
-from fedsyn.table.schema.proposals import Proposal
-from fedsyn.table.schema.rules import Comparison
 from fedsyn.table.schema.values import MISSING_TEXT
 from fedsyn.table.schema.whose import Whose, numbered
 
@@ -157,7 +155,7 @@ def _whose(*columns: pd.Series) -> list[Integers]:
     return [whose.of(column) for column in columns]
 
 
-def persons_apart(guesses: Mapping[str, Guess], holding: Collection[Proposal], two: Apart) -> ProposedPersons:
+def persons_apart(guesses: Mapping[str, Guess], two: Apart) -> ProposedPersons:
     """Returns persons as two tables show them."""
     whose = numbered(two.rows[two.key], MISSING_TEXT)
     counts = np.bincount(whose)
@@ -166,7 +164,7 @@ def persons_apart(guesses: Mapping[str, Guess], holding: Collection[Proposal], t
     most = int(counts.max())
     persons = Persons(
         id=two.key,
-        order=_order([one for one in modelled if one not in own], guesses, holding),
+        order=_order([one for one in modelled if one not in own], guesses, two.rows),
         constant=own,
         most_rows=rounded_up(most),
         least_rows=0 if two.without else 1,
@@ -176,14 +174,13 @@ def persons_apart(guesses: Mapping[str, Guess], holding: Collection[Proposal], t
 
 
 def proposed_persons(
-    schema: Any, guesses: Mapping[str, Guess], holding: Collection[Proposal], frame: pd.DataFrame, holders: Codes
+    schema: Any, guesses: Mapping[str, Guess], frame: pd.DataFrame, holders: Codes
 ) -> ProposedPersons | None:
     """Returns persons as the rows show them, or None.
 
     Args:
         schema: the draft's, without persons.
         guesses: column -> what is proposed for it.
-        holding: constraints that hold in all rows.
         frame: the rows.
         holders: (rows,) number of each row's holder, whose persons are others than those of the next one.
     """
@@ -201,7 +198,7 @@ def proposed_persons(
     most = int(rows.max(initial=1))
     proposal = Persons(
         id=name,
-        order=_order([one for one in modelled if one not in same], guesses, holding),
+        order=_order([one for one in modelled if one not in same], guesses, frame),
         constant=tuple(same),
         most_rows=rounded_up(most),
     )
@@ -292,16 +289,15 @@ def _changes(columns: Mapping[str, Codes], whose: Integers) -> dict[str, int]:
     return {name: len(np.unique(whose[codes != codes[first[whose]]])) for name, codes in columns.items()}
 
 
-def _order(names: Collection[str], guesses: Mapping[str, Guess], holding: Collection[Proposal]) -> bool | str:
+def _order(names: Collection[str], guesses: Mapping[str, Guess], frame: pd.DataFrame) -> bool | str:
     """Returns the column that says when a row is, or False.
 
-    It is the only date, or the one that is never later than any other.
+    It is the only date, or the one that is never later than any other in the same row.
     """
-    dates = [name for name in names if isinstance(guesses[name].column, DateColumn | DatetimeColumn)]
-    never_later = {
-        (rule.left, rule.right) if rule.op in ("<=", "<") else (rule.right, rule.left)
-        for rule in (one.rule for one in holding)
-        if isinstance(rule, Comparison)
-    }
-    first = [name for name in dates if all((name, other) in never_later for other in dates if other != name)]
+    missing = MISSING_TEXT.union(*(guess.missing_values for guess in guesses.values()))
+    moments = dict[str, Floats]()
+    for name in names:
+        if isinstance(column := guesses[name].column, DateColumn | DatetimeColumn):
+            moments[name] = numbers_alone(column, frame[name], missing)[0] * float(column.scale[1])
+    first = [name for name in moments if not any((moments[name] > other).any() for other in moments.values())]
     return first[0] if len(first) == 1 else False

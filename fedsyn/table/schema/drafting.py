@@ -182,9 +182,9 @@ def drafted(
     guesses = _as_held(guesses, holding, bins)
     schema = kind.from_dict(drafted_schema(guesses, label), where)
     if two is not None:
-        persons: ProposedPersons | None = persons_apart(guesses, holding, two)
+        persons: ProposedPersons | None = persons_apart(guesses, two)
     else:
-        persons = proposed_persons(schema, guesses, holding, frame, holders)
+        persons = proposed_persons(schema, guesses, frame, holders)
     if persons is not None:
         key = {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
         width = len(record_columns(kind.from_dict(drafted_schema(guesses, label) | key, where)))

@@ -227,7 +227,7 @@ def test_a_run_a_draft_two_tables_and_a_comparison_see_the_same_persons() -> Non
     column = IdentifierColumn(person=True)
     guesses["patient"] = replace(guesses["patient"], column=column)
     unsaid = Schema.from_dict(schema.to_dict() | {"persons": None})
-    draft = proposed_persons(unsaid, guesses, [], rows, np.zeros(len(rows), int))
+    draft = proposed_persons(unsaid, guesses, rows, np.zeros(len(rows), int))
     assert draft is not None and (draft.people, draft.rows, draft.most) == (11, 14, 3)
     assert differing(schema, rows.assign(sex=["f", "m", *["f"] * 12])) == {"sex": 1}
 

@@ -239,6 +239,11 @@ def test_what_a_draft_says_of_persons(tmp_path: Path) -> None:
     persons = Schema.draft(table).persons
     assert persons is not None and (persons.id, persons.order) == ("nhs_no", "came")
     assert persons.constant == ("age",) and persons.most_rows == 10
+    nights = (table["left"] - table["came"]).dt.days  # left = came + nights: a rule that says more than came <= left
+    persons = Schema.draft(table.assign(nights=nights)).persons
+    assert persons is not None and persons.order == "came"
+    early = table.assign(left=table["left"].where(table.index > 0, pd.Timestamp("2023-12-31")))
+    assert Schema.draft(early).persons.order is False  # type: ignore[union-attr]
     table.loc[table.index[0], "age"] += 1
     persons = Schema.draft(table.drop(columns="left")).persons
     assert persons is not None and persons.constant == () and persons.order == "came"
