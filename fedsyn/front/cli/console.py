@@ -259,6 +259,7 @@ def say_line(what: str, text: str, style: str | None = None, *, most: int = 0) -
 def say_verdict(verdict: Verdict) -> None:
     """Prints a verdict in at most five lines of 80 columns.
 
+    A table of people with several rows has three uses more, and may take seven lines.
     What the table is good for, what not and why, what is not known, and what to do next.
     """
     from fedsyn.evaluation.verdict import worst
@@ -273,7 +274,7 @@ def say_verdict(verdict: Verdict) -> None:
         name = shortened(amiss.name, _LONGEST_NAME)
         texts["not good for"] += f"; {name} {amiss.became}"
     said = [(what, text) for what, text in {**texts, "next": verdict.next}.items() if text]
-    left = _MOST_LINES
+    left = _MOST_LINES + (2 if verdict.persons is not None else 0)
     for after, (what, text) in zip(reversed(range(len(said))), said, strict=True):
         left -= say_line(what, text, most=left - after)  # each of those that follow has a line
 

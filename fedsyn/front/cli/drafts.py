@@ -65,8 +65,11 @@ def sentences(draft: Draft, rows: int) -> list[str]:
     apart = [name for name in guesses if name not in draft.schema.order]
     folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
-    read = f"{counted(rows, 'row')} {'was' if rows == 1 else 'were'} read."
-    lines = [f"{read}{carried(draft, rows) if draft.persons is None else ''}"] if rows else []
+    lines = list[str]()
+    if rows and draft.persons is not None:
+        lines = [f"{counted(draft.persons.people, 'person', 'people')} with {counted(rows, 'row')} were read."]
+    elif rows:
+        lines = [f"{counted(rows, 'row')} {'was' if rows == 1 else 'were'} read.{carried(draft, rows)}"]
     if apart:
         name = apart[0] if len(apart) == 1 else "NAME"
         keeps = "keeps it" if len(apart) == 1 else "keeps one of them"

@@ -78,7 +78,7 @@ def init(
         described.write_text(draft.schema.dumps(), encoding="utf-8")
     show_draft(out_console, draft, cells.said, len(cells.frame), files[0] if len(files) == 1 else "")
     if sys.stdin.isatty():  # else what is proposed stands, for a review to answer
-        ask_about_persons(described, cells.frame)
+        ask_about_persons(described, cells.frame if draft.two is None else draft.two.whose)
     persons = Schema.load(described).persons
     source, of_people = list(files), None
     if draft.two is not None:
@@ -112,7 +112,7 @@ def config_text(
         _HEAD + yamlio.dumps({"data": data | ({"options": options} if options else {})}),
         _BUDGET_OF_PERSONS if of_persons else _BUDGET,
     ]
-    parts += [_ALONE] if len(files) == 1 else []
+    parts += [(_ALONE if of_people is None else _ALONE_APART) + _ONE] if len(files) == 1 else []
     parts += [_PARQUET] if all(file.lower().endswith(".parquet") for file in files) else []
     return "\n".join(parts)
 
@@ -135,10 +135,9 @@ epsilon: 1.0
 delta: {_DELTA}
 privacy: {{unit: person}}
 """
-_ALONE = """\
-# One file is one holder, who adds the noise; 10, say, would be a simulation of ten.
-federation: {clients: 1}
-"""
+_ALONE = "# One file is one holder, who adds the noise; 10, say, would be a simulation of ten.\n"
+_ALONE_APART = "# Two files are one holder's, who adds the noise; 10, say, would be a simulation of ten.\n"
+_ONE = "federation: {clients: 1}\n"
 _PARQUET = """\
 # As the table came, with its types.
 synthesis: {format: parquet}

@@ -93,7 +93,8 @@ def plan(
 
 
 def _title(plan: Plan) -> str:
-    return f"{plan.mechanism}, {plan.of}: {plan.rows:,}, holders: {plan.holders:,}, columns: {plan.columns:,}"
+    columns = "columns" if plan.of == "rows" else "columns of a person's record"
+    return f"{plan.mechanism}, {plan.of}: {plan.rows:,}, holders: {plan.holders:,}, {columns}: {plan.columns:,}"
 
 
 def _table(plan: Plan) -> Table:
@@ -115,7 +116,7 @@ def _texts(plan: Plan) -> list[str]:
         "Errors are distances of marginals, 0 (equal) to 2; the range held the true one in nine of ten runs of "
         "sketch_aim on the tables that chose it. 'links from 0.3 in 20': in 20 pairs nine of ten links with an "
         "association (Cramér's V) above 0.3 would be seen; nothing can be said about the others.",
-        _STANDS[plan.basis],
+        _STANDS[plan.basis] if plan.of == "rows" else _STANDS[plan.basis].replace("Rows", "People", 1),
         f"At epsilon {expected.epsilon:g} {_bins(expected.run.bins, expected.run.side, plan.of)}.",
         f"Each holder gets {expected.run.messages:,.0f} messages over {plan.protocol}, {expected.run.down:.2g} MB, and "
         f"sends {expected.run.up:.2g} MB; the run takes {lasts} or more: computed here, one holder after the "

@@ -40,8 +40,10 @@ def joined_files(
     Raises:
         ConfigError, DataError: as `raw_rows`, or see `joined`.
     """
-    own, other = _columns(schema)
-    one, two = (raw_rows(require_table(file), options, names) for file, names in ((persons, own), (rows, other)))
+    one, two = (
+        raw_rows(require_table(file), options, names)
+        for file, names in zip((persons, rows), _every_column(schema), strict=True)
+    )
     return joined(one, two, schema, (str(persons), str(rows)), first=first)
 
 
@@ -73,9 +75,12 @@ def joined(
         if absent:
             hint = nearest(absent[0], list(map(str, table.columns)))
             raise DataError(f"{name_of(name)} lacks the column '{absent[0]}'{hint}, which the schema says is in it")
-    tables, whose = zip((persons, rows), _columns(schema), strict=True), Whose(schema.missing_text)
+    tables, whose = zip((persons, rows), _every_column(schema), strict=True), Whose(schema.missing_text)
     left, right = (
-        table[wanted].assign(**{key: table[key].astype(object), _KEY: whose.of(table[key])}) for table, wanted in tables
+        table[[name for name in wanted if name in table.columns]].assign(
+            **{key: table[key].astype(object), _KEY: whose.of(table[key])}
+        )
+        for table, wanted in tables
     )
     twice = left[_KEY].duplicated()
     if twice.any():
@@ -142,7 +147,7 @@ def apart(table: pd.DataFrame, schema: Schema) -> dict[str, pd.DataFrame]:
     """
     persons = _persons(schema)
     assert persons.tables is not None
-    own, other = ([name for name in names if name in table.columns] for names in _columns(schema))
+    own, other = ([name for name in names if name in table.columns] for names in _every_column(schema))
     each = table[own].drop_duplicates(persons.id).reset_index(drop=True)
     rows = table.loc[_has_row(schema, table), other]
     return dict(zip(persons.tables, (each, rows.reset_index(drop=True)), strict=True))
@@ -154,8 +159,20 @@ def _persons(schema: Schema) -> Persons:
     return schema.persons
 
 
+def _every_column(schema: Schema) -> tuple[list[str], list[str]]:
+    """Returns the columns that tables of persons and rows may have.
+
+    They are in the schema's order behind the identifier. Those that are computed, or made afresh, are among them, and
+    may be missing from a holder's tables; of what is constant in a person each has one.
+    """
+    key, (own, other) = _persons(schema).id, _columns(schema)
+    known = {*own, *other, *schema.order} - {key}
+    names = [name for name in schema.every_column if name in known]
+    return [key, *(name for name in names if name in own)], [key, *(name for name in names if name not in own)]
+
+
 def _columns(schema: Schema) -> tuple[list[str], list[str]]:
-    """Returns the columns of persons, and those of rows."""
+    """Returns the columns that tables of persons and rows need."""
     persons = _persons(schema)
     own = [persons.id, *persons.constant]
     order = [persons.order] if isinstance(persons.order, str) else []

@@ -76,7 +76,7 @@ class Apart:
         tables: names of both, persons first.
         own: the table of persons.
         rows: that of their rows, joined with what is said of each person.
-        without: persons without a row.
+        alone: (persons without a row, 1) what the key says of them.
         unknown: rows of somebody whom the table of persons does not have.
         own_first: whether the table of persons was named first.
     """
@@ -85,9 +85,19 @@ class Apart:
     tables: tuple[str, str]
     own: pd.DataFrame
     rows: pd.DataFrame
-    without: int
+    alone: pd.DataFrame
     unknown: int
     own_first: bool
+
+    @property
+    def without(self) -> int:
+        """Number of persons without a row."""
+        return len(self.alone)
+
+    @property
+    def whose(self) -> pd.DataFrame:
+        """The key of each row, and of each person without one."""
+        return pd.concat([self.rows[[self.key]], self.alone], ignore_index=True)
 
     @property
     def said(self) -> str:
@@ -127,8 +137,8 @@ def apart(tables: Mapping[str, pd.DataFrame]) -> Apart | None:
     left = other[[key, *(name for name in other.columns if name not in own.columns)]].assign(**{_KEY: whose})
     right = own.drop(columns=key).assign(**{_KEY: known})
     joined = left.merge(right, on=_KEY, how="left", sort=False)[[*own.columns, *left.columns[1:-1]]]
-    without, unknown = int((~np.isin(known, whose)).sum()), int((~np.isin(whose[whose >= 0], known)).sum())
-    return Apart(key, names, own, joined, without, unknown, names == tuple(tables))
+    alone, unknown = own.loc[~np.isin(known, whose), [key]], int((~np.isin(whose[whose >= 0], known)).sum())
+    return Apart(key, names, own, joined, alone, unknown, names == tuple(tables))
 
 
 def require_apart(tables: Mapping[str, pd.DataFrame]) -> Apart:

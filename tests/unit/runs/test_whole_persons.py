@@ -252,6 +252,26 @@ def test_two_tables_are_one_schema() -> None:
     assert not visits[["admitted", "left", "severity"]].isna().any().any()
 
 
+def test_what_is_computed_or_made_afresh_stays_in_its_table() -> None:
+    """Of rows: the day of leaving follows from two columns, and each visit has a number that is made."""
+    real, document = hospital(300, none=0.2), schema(least_rows=0, tables=["patients", "visits"])
+    days = [pd.to_datetime(real[name]) for name in ("left", "admitted")]
+    columns = document["columns"] | {"visit": {"kind": "identifier", "make": "sequence"}}
+    columns["nights"] = {"kind": "integer", "lower": 0, "upper": 20, "bins": 20}
+    document |= {"columns": columns, "constraints": ["left = admitted + nights"]}
+    tables = two_tables(real)
+    nights = (days[0] - days[1]).dt.days[real["admitted"].notna()]
+    tables["visits"] = tables["visits"].assign(nights=nights.astype(int), visit=range(len(nights)))
+    model = fedsyn.Synthesizer(5.0, 1e-6, document, seed=3, privacy={"unit": "person"}).fit(tables)
+    patients, visits = model.sample(200).values()
+    assert list(patients.columns) == ["patient", "sex", "born"]
+    assert list(visits.columns) == ["patient", "admitted", "left", "severity", "visit", "nights"]
+    stays = (pd.to_datetime(visits["left"].astype(str)) - pd.to_datetime(visits["admitted"].astype(str))).dt.days
+    assert (stays == visits["nights"]).all() and visits["visit"].is_unique
+    judged = {column.name for column in model.evaluate(tables).columns}
+    assert judged == {"sex", "born", "admitted", "left", "severity", "nights"}
+
+
 def test_two_tables_of_several_holders_in_another_library() -> None:
     polars = pytest.importorskip("polars")
     real, more = hospital(400), {"least_rows": 0, "tables": ["patients", "visits"]}

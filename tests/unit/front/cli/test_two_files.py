@@ -81,6 +81,7 @@ def test_from_two_files_to_a_report(call: Fedsyn) -> None:
     assert call("schema", "review", "schema.yaml", "--all", "--data", files[0], "--data", files[1]).code == 0
     result = call("run", "run.yaml", "--out", "out")
     assert result.code == 0 and "synthetic_patients.csv" in result.out and "synthetic_visits.csv" in result.out, result
+    assert "…" not in result.out  # seven uses have their room
     made = {name: pd.read_csv(f"out/synthetic_{name}.csv") for name in ("patients", "visits")}
     assert made["patients"]["patient_id"].is_unique and {*made["visits"]["patient_id"]} <= {
         *made["patients"]["patient_id"]
@@ -114,6 +115,8 @@ def test_a_no_in_the_terminal_writes_no_run(call: Fedsyn, monkeypatch: pytest.Mo
     refused = call("init", *write(**tables()))
     assert refused.code == 2 and "are one table only where 'patient_id' says whose a row is" in flat(refused.err)
     assert not Path("run.yaml").exists()
+    assert "300 people with" in flat(refused.out)
+    assert "'patient_id': 300 people, up to 5 rows each;" in flat(refused.out)  # with those who have none
 
 
 def test_files_without_a_key_are_refused_in_one_sentence(call: Fedsyn) -> None:
@@ -149,6 +152,8 @@ def test_a_plan_takes_two_public_files(call: Fedsyn) -> None:
         assert result.code == 0, result
         plans.append(json.loads(result.out))
     assert [(one["rows"], one["of"], one["basis"]) for one in plans] == [(300, "people", "a public table")] * 2
+    text = call("plan", "run.yaml", "--epsilon", "1", *(f"--public={file}" for file in files)).out
+    assert "people: 300, holders: 1, columns of a person's record: 9" in text and "People of a public table" in text
     assert plans[0]["expected"][0]["run"]["error"] == plans[1]["expected"][0]["run"]["error"]
     for wrong in ([files[1]] * 2, [*files, files[0]], [files[0], *write(other=two["visits"].drop(columns="ward"))]):
         refused = call("plan", "run.yaml", *(f"--public={file}" for file in wrong))
