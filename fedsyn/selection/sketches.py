@@ -408,7 +408,7 @@ def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most:
 
 
 def more_for_many(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> float:
-    """Returns the factor by which many sketches raise their share of the budget.
+    """Returns the factor by which many sketches raise their share.
 
     A share f takes f from the rounds, whose error grows in proportion. What m sketches do not show goes with the noise
     of each, and so with m / f. The sum of a f and b m / f is least at an f in proportion to the root of m. A share that
