@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedsyn.config import FORMAT
 from fedsyn.domain import Floats
 from fedsyn.errors import InputError
-from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE, bins_of, marked_facts, without_words
+from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE, bins_of, marked_facts, records_facts, without_words
 from fedsyn.evaluation.scores import level_of_codes, places
 from fedsyn.front.archive import ReleasedRun
 from fedsyn.front.conditions import restrict
@@ -30,7 +30,7 @@ from fedsyn.table.data.writers import ArrowRows
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.frames import Kind, in_kind
 from fedsyn.table.schema.people import People
-from fedsyn.table.schema.persons import COUNT, person_attributes, row_columns
+from fedsyn.table.schema.persons import COUNT, person_attributes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ class PosteriorTables:
         self.size = min(MOST_UNASKED, max(1, round(_LARGER * self.real))) if rows is None else rows
         self.facts: dict[str, Any] = {"held": held_of(schema, self._posterior), "given": sorted(where)}
         if persons is not None:
-            self.facts["records"] = {"rows": list(row_columns(release.schema.rows)), "in_order": persons.in_order}
+            self.facts["records"] = records_facts(release.schema)
 
     def draws(
         self, count: int, randomness: Randomness, progress: bool | None = None

@@ -13,7 +13,8 @@ Without weights each person counts once, however many rows it has.
 rows before it is taken with the chance (k - 1 - b) / k, else its next one: then each of the k is as likely as another.
 
 *From a row to the next.* Such pairs stand for k - 1 of them; for rows that may be exchanged, for k (each row and one
-other of the person).
+other of the person). How far the column that gives the order moves is a column of the record: two of its numbers, each
+drawn in its own bin, would say so to two bins only, and a slope over their difference would be too small.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fedsyn.domain import Floats
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.analysis.tables import WEIGHT, SyntheticTables
 from fedsyn.output import first_of
-from fedsyn.table.schema.persons import BEFORE, COUNT, next_name
+from fedsyn.table.schema.persons import BEFORE, COUNT, GAP, next_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,14 +43,14 @@ _CHANGE = re.compile(r"\bchange\(\s*([^()]+?)\s*\)")
 def with_changes(formula: str, tables: SyntheticTables) -> str:
     """Returns a formula without `change(x)`.
 
-    It has the next row's value minus this one's instead.
+    It has the next row's value minus this one's instead; of the column that gives the order, what lies between the two.
 
     Raises:
         ConfigError: of no column that differs between the rows of a person.
     """
     if tables.records is None or not _CHANGE.search(formula):
         return formula
-    rows = tables.records.rows
+    rows, gaps = tables.records.rows, tables.records.gaps
 
     def written(match: re.Match[str]) -> str:
         name = match[1].strip("'\"`")
@@ -57,6 +58,8 @@ def with_changes(formula: str, tables: SyntheticTables) -> str:
             raise ConfigError(
                 f"'{name}' does not change from a row of a person to the next; columns that may: {first_of(rows, 20)}"
             )
+        if gaps is not None and name == gaps.of:
+            return GAP if gaps.step == 1.0 else f"{{{GAP} * {gaps.step!r}}}"
         return f"{{{next_name(name)} - {name}}}"
 
     changed = _CHANGE.sub(written, formula)
@@ -93,7 +96,7 @@ def shown(tables: SyntheticTables, columns: Sequence[str], per: Per | None) -> t
             raise ConfigError("per: the tables are not of a run that protects persons; each of their rows counts once")
         return tables, []
     after = {name: next_name(name) for name in records.rows}
-    pairs, rows = bool({*columns} & {*after.values()}), bool({*columns} & {*records.rows})
+    pairs, rows = bool({*columns} & {GAP, *after.values()}), bool({*columns} & {*records.rows})
     if not (pairs or rows):
         if per == "row":
             raise ConfigError("per: the formula has no column that differs between the rows of a person")
@@ -107,12 +110,14 @@ def shown(tables: SyntheticTables, columns: Sequence[str], per: Per | None) -> t
             some = {name: other for name, other in after.items() if name in columns}
             frames = [_any_row(frame, some, number) for number, frame in enumerate(tables.frames)]
             tables = replace(tables, frames=frames, versions=({}, after))
+    unit = None if records.gaps is None or GAP not in columns else records.gaps.unit
+    of_gaps = [] if unit is None else [f"'{GAP}' is in {unit}."]
     if per == "person":
-        return tables, [f"Each person counts once, by one of its {what}."]
+        return tables, [f"Each person counts once, by one of its {what}.", *of_gaps]
     less = int(pairs and records.in_order)
     frames = [frame.assign(**{WEIGHT: np.maximum(_number(frame, COUNT) - less, 0.0)}) for frame in tables.frames]
     note = f"Each of a person's {what} counts once; errors are those of persons, whose rows are alike."
-    return replace(tables, frames=frames, given=tables.given | {COUNT}), [note]
+    return replace(tables, frames=frames, given=tables.given | {COUNT}), [note, *of_gaps]
 
 
 def _any_row(frame: pd.DataFrame, after: Mapping[str, str], number: int) -> pd.DataFrame:

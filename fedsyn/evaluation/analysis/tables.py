@@ -22,8 +22,8 @@ from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.frames import as_frame, is_table
-from fedsyn.table.schema.ordered import WrittenNumber
-from fedsyn.table.schema.persons import NO_ROW, no_row_code
+from fedsyn.table.schema.ordered import TemporalColumn, WrittenNumber
+from fedsyn.table.schema.persons import GAP, NO_ROW, no_row_code, row_columns
 from fedsyn.table.schema.values import written
 
 if TYPE_CHECKING:
@@ -38,18 +38,36 @@ FACTS = "fedsyn"
 WEIGHT = "\0rows"
 
 
+class Gaps(BaseModel):
+    """A record's column of what lies between a row and the next one.
+
+    Attributes:
+        of: the column by which rows stand in order.
+        step: one step of the gap, in that column's numbers or in `unit`.
+        unit: of time, in the plural; None: of numbers.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    of: str
+    step: float
+    unit: str | None
+
+
 class Records(BaseModel):
     """Tables of records, one of each person (`fedsyn.table.schema.persons`).
 
     Attributes:
         rows: the columns that differ between the rows of a person.
         in_order: whether the rows of a person have an order.
+        gaps: what the records know of the way from a row to the next one; None: no column of theirs gives the order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     rows: list[str]
     in_order: bool
+    gaps: Gaps | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +195,25 @@ def _inside(folder: Path, name: str) -> Path:
     if Path(name).name != name or (folder / name).is_symlink():
         raise DataError(f"{folder / FACTS_FILE}: '{name}' is not a file of this folder: draw the tables again")
     return folder / name
+
+
+def records_facts(schema: Schema) -> dict[str, Any]:
+    """Returns what an analysis has to know of records, as plain data.
+
+    Args:
+        schema: of the records.
+    """
+    persons, rows = schema.of_persons, list(row_columns(schema.rows))
+    assert persons is not None
+    gaps = None
+    if GAP in schema.columns and isinstance(persons.order, str):
+        column = schema.rows.columns[persons.order]
+        if isinstance(column, TemporalColumn):
+            gaps = Gaps(of=persons.order, step=float(column.multiple_of), unit=f"{column.step}s")
+        else:
+            assert isinstance(column, BinnedColumn)
+            gaps = Gaps(of=persons.order, step=float(column.scale[1]) if column.whole else 1.0, unit=None)
+    return Records(rows=rows, in_order=persons.in_order, gaps=gaps).model_dump()
 
 
 def bins_of(schema: Schema) -> dict[str, list[float]]:
