@@ -34,6 +34,8 @@ _MOST_STEPS, _CLOSE = 200, 0.05
 _MOST_SUMS = 4096
 _BLOCK = 1 << 11
 _ROUNDING = 1e-9  # of a covariance of numbers near one
+# Steps of the search for counts with a mean of numbers: up to a slope of any count, and to a millionth of it.
+_DOUBLINGS, _HALVINGS = 40, 40
 
 
 class HeldSums:
@@ -131,13 +133,14 @@ class HeldSums:
     def wanted(self, tables: Sequence[Floats], one_way: Mapping[int, Floats]) -> Floats:
         """Returns the sums of signed tables as shares of the records, (k,).
 
-        No count of a value is negative.
+        No count of a value is negative, and the mean of an attribute's numbers is what the signed counts say. Without
+        that the mean of a column with long and empty bins would be too large by the noise that stays in them.
         """
         out = self.features @ np.concatenate([table.ravel() for table in tables])
         at = 0
         for (rank,), host in self._ones.items():
             grid = self._grids[host]
-            counts = grid.of_values(rank, nearest_counts(one_way[rank]))
+            counts = grid.of_values(rank, nearest_counts(one_way[rank], self._numbers.get(rank)))
             out[at : at + len(counts)] = counts * self._scales(grid, rank)
             at += len(counts)
         return np.asarray(out / self._total)
@@ -196,12 +199,56 @@ class HeldSums:
         return moved(weights_of(found.x))
 
 
-def nearest_counts(counts: Floats) -> Floats:
+def nearest_counts(counts: Floats, numbers: Floats | None = None) -> Floats:
     """Returns the nearest non-negative numbers with the same sum.
 
-    The sum must be positive (Euclidean projection on a simplex).
+    The sum must be positive (Euclidean projection on a simplex). Counts of numbers keep the mean of these, too, where
+    any such counts have it.
+
+    >>> nearest_counts(np.array([50.0, 50, 3, -3])).tolist()
+    [49.0, 49.0, 2.0, 0.0]
+    >>> nearest_counts(np.array([50.0, 50, 3, -3]), np.array([0.0, 1, 10, 20])).round(3).tolist()
+    [80.0, 20.0, 0.0, 0.0]
+
+    Args:
+        counts: (values,).
+        numbers: (values,) that the values stand for, NaN of one that stands for none; None: they stand for none.
     """
     total = float(np.add.reduce(counts))
+    near = _on_simplex(counts, total)
+    if numbers is None or counts.min() >= 0.0:
+        return near
+    known = np.isfinite(numbers)
+    mean = float(numbers[known] @ counts[known]) / max(float(np.add.reduce(counts[known])), 1e-9)
+    if not known.any() or not numbers[known].min() < mean < numbers[known].max():
+        return near
+    score = np.where(known, numbers - mean, 0.0)
+    score /= np.abs(score).max()
+
+    def tilted(slope: float) -> tuple[Floats, float]:
+        """Returns the counts of a slope, and their sum of scores.
+
+        It falls with the slope, and is zero where they have the mean.
+        """
+        out = _on_simplex(counts - slope * score, total)
+        return out, float(score @ out)
+
+    _, over = tilted(0.0)
+    low, high = 0.0, math.copysign(1.0, over)
+    for _ in range(_DOUBLINGS):
+        if tilted(high)[1] * over <= 0.0:
+            break
+        low, high = high, 2.0 * high
+    else:
+        return near
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if tilted(middle)[1] * over <= 0.0 else (middle, high)
+    return tilted(high)[0]
+
+
+def _on_simplex(counts: Floats, total: float) -> Floats:
+    """Returns the nearest non-negative numbers with a sum, which is positive."""
     ordered = np.sort(counts)[::-1]
     over = (np.cumsum(ordered) - total) / np.arange(1, len(counts) + 1)
     shift = over[np.flatnonzero(ordered > over)[-1]]
