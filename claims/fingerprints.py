@@ -223,7 +223,8 @@ def persons() -> Facts:
     """Whole persons of one record each, with rows in order and persons without rows."""
     import numpy as np
 
-    from experiments.persons.run import by_records, errors, hospital
+    from experiments.persons.run import by_records, errors
+    from experiments.persons.tables import hospital
 
     table = hospital(0)
     few = set(table.persons["id"].iloc[:1500])

@@ -1,22 +1,23 @@
 """Measures what protecting persons costs, and what makes tables of persons and rows good.
 
     FEDSYN_DATA=FOLDER python experiments/persons/run.py [--tables NAME ...] [--seeds 2] [--epsilon 1] [--clients 20]
-                                                         [--caps 1 3 10] [--check]
+                                                         [--caps 1 3 10] [--client-caps 1 3] [--persons N] [--check]
                                                          [--sdv INTERPRETER [--epochs 128]]
 
-A run protects one person with all rows, in three ways: by one record each, as `privacy.unit: person` does, by up to c
-records each (flatten and cap: sensitivity c), and by one row each, all others dropped. Errors are mean L1 distances, 0
-to 2: pairs of a row and its person and pairs of neighbouring rows are counted in rows; pairs inside persons, numbers of
-rows, and aggregates of a person's rows in persons. Columns are read in groups of at most about ten values. `airbnb` is
-for tuning; the others are generated and for judging. `--sdv` names a Python that has SDV, whose HMA and PAR are
-beside ours then, without privacy (`of_sdv.py`).
+A run protects one person with all rows, in several ways: by one record each, as `privacy.unit: person` does, by up to c
+records each (flatten and cap: sensitivity c), by one row each, all others dropped, and as a client each that takes part
+with up to c rows (`privacy.unit: client`). Errors are mean L1 distances, 0 to 2: pairs of a row and its person and
+pairs of neighbouring rows are counted in rows; pairs inside persons, numbers of rows, and aggregates of a person's rows
+in persons. Columns are read in groups of at most about ten values. Which tables are for tuning and which for judging is
+in `tables.py`. `--sdv` names a Python that has SDV, whose HMA and PAR are beside ours then, without privacy
+(`of_sdv.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -29,119 +30,52 @@ import numpy as np
 import pandas as pd
 
 import fedsyn
+from experiments.persons.tables import TABLES, TUNING, People
 from fedsyn import yamlio
 from fedsyn.domain import Flags
 
+#: What a row of the table of clients has beside its columns, and what stands where there is no row.
+NUMBER, NONE, WEIGHT = "number of rows", "(none)", "\0weight"
+#: Largest number of rows of each group but the last one; more groups where a person may have hundreds of rows.
+EDGES = np.array([0, 1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 80, 120, 200, 350])
+FEW, HUNDREDS = 11, 200
 #: Columns of what is printed.
 ERRORS = ("rows' pairs", "next rows", "persons' pairs", "number of rows", "aggregates")
 OURS, CAPPED = "one record each", "at most"
 
 
-class People(NamedTuple):
-    """Persons, and their rows in order.
+class Flat(NamedTuple):
+    """Synthetic rows that belong to nobody.
 
     Attributes:
-        persons: one row each; the first column is the identifier.
-        rows: theirs; the first column is the identifier.
-        most: the most rows that a person is known to have.
+        rows: with the person's columns, `NUMBER`, and the next row.
+        own: names of the person's columns.
+        row: names of the row's columns.
+        cap: how many rows of a person took part at most.
     """
 
-    persons: pd.DataFrame
     rows: pd.DataFrame
-    most: int
+    own: list[str]
+    row: list[str]
+    cap: int
 
+    def of_rows(self, after: bool = False) -> pd.DataFrame:
+        """Returns the rows that are there; `after`: that have a next one.
 
-# Tables ---------------------------------------------------------------------------------------------------------------
+        Of a person with more rows than took part each stands for several.
+        """
+        found = self.rows[self.rows[f"next {self.row[0]}" if after else self.row[0]] != NONE]
+        return found.assign(**{WEIGHT: np.maximum(self._numbers(found) / self.cap, 1.0)})
 
+    def of_persons(self) -> pd.DataFrame:
+        """Returns rows that stand for persons: of one with many each stands for a part."""
+        return self.rows.assign(**{WEIGHT: 1.0 / np.clip(self._numbers(self.rows), 1.0, self.cap), "one": ""})
 
-def airbnb(seed: int) -> People:
-    """10,000 users and 47,217 sessions of a quarter of them; the seed is not used."""
-    folder = Path(os.environ["FEDSYN_DATA"])
-    users, sessions = (pd.read_csv(folder / f"airbnb_{name}.csv.gz") for name in ("users", "sessions"))
-    created = pd.to_datetime(users["date_account_created"]).dt.to_period("Q").astype(str)
-    persons = pd.DataFrame({"id": users["id"], "created": common(created, 6)})
-    persons["age"] = cut(users["age"], (25, 30, 40, 60))
-    persons["booked"] = np.where(users["date_first_booking"].notna(), "yes", "no")
-    for name in _USERS:
-        persons[name] = common(users[name], 5)
-    rows = pd.DataFrame({"id": sessions["user_id"]})
-    for name in ("action", "action_type", "action_detail", "device_type"):
-        rows[name] = common(sessions[name], 9)
-    rows["seconds"] = cut(sessions["secs_elapsed"], (10, 500, 2000, 10_000))
-    return People(persons, rows, 50)
-
-
-_USERS = (
-    "gender",
-    "signup_method",
-    "signup_flow",
-    "language",
-    "affiliate_channel",
-    "affiliate_provider",
-    "first_affiliate_tracked",
-    "signup_app",
-    "first_device_type",
-    "first_browser",
-    "country_destination",
-)
-
-
-def hospital(seed: int) -> People:
-    """8,000 patients with 0 to 40 visits: illness decides how many, severity follows severity, wards follow it."""
-    rng, n = np.random.default_rng([46, seed]), 8000
-    age, sex = rng.integers(0, 6, n), rng.integers(0, 2, n)
-    ill = (rng.random(n) < 0.1 + 0.08 * age).astype(int) + (rng.random(n) < 0.15).astype(int)
-    counts = np.minimum(rng.poisson(np.array([0.7, 2.5, 7.0])[ill]), 40)
-    whose = np.repeat(np.arange(n), counts)
-    first = np.r_[True, whose[1:] != whose[:-1]]
-    start, step = rng.integers(0, 2, len(whose)) + (ill[whose] == 2), rng.random(len(whose))
-    moves = (step > 0.8 - 0.1 * ill[whose]).astype(int) - (step < 0.2)  # it falls, stays, or rises with illness
-    level = np.zeros(len(whose), int)
-    for at in range(len(whose)):
-        level[at] = np.clip((start[at] if first[at] else level[at - 1]) + moves[at], 0, 4)
-    ward = (level + rng.integers(0, 2, len(whose)) + 3 * sex[whose]) % 7
-    cost = np.minimum(9, level * 2 + rng.poisson(1.0, len(whose)))
-    persons = pd.DataFrame({"id": np.arange(n), "age": age, "sex": sex, "ill": ill, "region": rng.integers(0, 5, n)})
-    rows = pd.DataFrame({"id": whose, "level": level, "ward": ward, "cost": cost})
-    rows["day"] = rng.integers(0, 7, len(whose))
-    return in_words(persons, rows, 40)
-
-
-def shop(seed: int) -> People:
-    """3,000 customers with 1 to 120 payments, a few with most of them; who bought a thing often buys it again."""
-    rng, n = np.random.default_rng([47, seed]), 3000
-    kind = rng.choice(4, n, p=(0.5, 0.3, 0.15, 0.05))
-    counts = np.clip(rng.lognormal(np.array([0.5, 1.2, 2.0, 3.2])[kind], 0.7).astype(int), 1, 120)
-    whose = np.repeat(np.arange(n), counts)
-    first = np.r_[True, whose[1:] != whose[:-1]]
-    item = (rng.integers(0, 4, len(whose)) + 2 * kind[whose]) % 8
-    for at in np.flatnonzero(~first & (rng.random(len(whose)) < 0.6)):
-        item[at] = item[at - 1]
-    persons = pd.DataFrame({"id": np.arange(n), "kind": kind, "city": rng.integers(0, 6, n)})
-    persons["since"] = (kind * 2 + rng.integers(0, 4, n)) % 7
-    rows = pd.DataFrame({"id": whose, "item": item})
-    rows["price"] = np.minimum(7, item // 2 + rng.integers(0, 4, len(whose)))
-    rows["card"] = (rng.random(len(whose)) < 0.2 + 0.15 * kind[whose]).astype(int)
-    return in_words(persons, rows, 120)
-
-
-def in_words(persons: pd.DataFrame, rows: pd.DataFrame, most: int) -> People:
-    """Returns generated tables whose values are words."""
-    return People(*(table.astype(str).assign(id=table["id"]) for table in (persons, rows)), most)
-
-
-TABLES: dict[str, Callable[[int], People]] = {"airbnb": airbnb, "hospital": hospital, "shop": shop}
-
-
-def common(series: pd.Series, most: int) -> pd.Series:
-    """Returns a column with its commonest words, all others as one."""
-    words = series.fillna("?").astype(str)
-    return words.where(words.isin(words.value_counts().index[:most]), "others")
-
-
-def cut(series: pd.Series, edges: Sequence[float]) -> pd.Series:
-    """Returns a column of numbers as words for the intervals between edges."""
-    return pd.Series(np.digitize(series.fillna(-1), edges), index=series.index).astype(str).where(series.notna(), "?")
+    @staticmethod
+    def _numbers(rows: pd.DataFrame) -> np.ndarray:
+        """Returns the number of rows of each one's person: the middle of its group."""
+        middles = (np.append(EDGES, 2 * EDGES[-1]) + np.append(0, EDGES + 1)) / 2.0
+        return np.asarray(middles[rows[NUMBER].to_numpy(int)])
 
 
 # Ways -----------------------------------------------------------------------------------------------------------------
@@ -171,6 +105,25 @@ def one_row(table: People, seed: int, *, epsilon: float, clients: int) -> People
     return by_records(first, seed, epsilon=epsilon, clients=clients)
 
 
+def as_clients(table: People, seed: int, *, epsilon: float, cap: int) -> Flat:
+    """Returns the synthetic rows of a run whose clients are the persons, each with up to `cap` of its rows.
+
+    `privacy.unit: client` gives rows and no persons. Each row has its person's columns, the number of the person's rows
+    and the next row beside it, so as much can be said as rows can tell.
+    """
+    own, row = list(table.persons.columns[1:]), list(table.rows.columns[1:])
+    joined = table.persons.assign(**{NUMBER: groups(table)}).merge(table.rows, on="id", how="left")
+    after = joined.groupby("id", sort=False)[row].shift(-1).add_prefix("next ")
+    flat = pd.concat([joined, after], axis=1).fillna(NONE)
+    columns: dict[str, Any] = {}
+    for name in flat.columns[1:]:
+        columns[name] = {"kind": "categorical", "categories": sorted(flat[name].unique()), "other": False}
+    privacy = {"unit": "client", "rows_per_client": cap}
+    parts = [part for _, part in flat[[*columns]].groupby(flat["id"], sort=False)]
+    run = fedsyn.Synthesizer(epsilon, 1e-6, {"columns": columns}, seed=seed, privacy=privacy, progress=False)
+    return Flat(run.fit(parts).sample(), own, row, cap)
+
+
 def by_sdv(table: People, seed: int, *, way: str, python: str, epochs: int) -> People:
     """Returns the synthetic persons of SDV's HMA or PAR, which protects nobody."""
     with tempfile.TemporaryDirectory() as name:
@@ -179,7 +132,8 @@ def by_sdv(table: People, seed: int, *, way: str, python: str, epochs: int) -> P
         script = str(Path(__file__).with_name("of_sdv.py"))
         subprocess.run([python, script, way, name, "--epochs", str(epochs), "--seed", str(seed)], check=True)
         read = [pd.read_csv(Path(name) / f"made_{x}.csv", keep_default_na=False) for x in ("persons", "rows")]
-    return People(*(made.astype(str).assign(id=made["id"]) for made in read), table.most)
+    persons, rows = (made.astype(str).assign(id=made["id"]) for made in read)
+    return People(persons, rows, table.most)
 
 
 def synthetic(
@@ -202,18 +156,24 @@ def synthetic(
 # Errors ---------------------------------------------------------------------------------------------------------------
 
 
-def errors(real: People, made: People) -> tuple[float, ...]:
-    """Returns the distances of `ERRORS`."""
+def errors(real: People, made: People | Flat) -> tuple[float, ...]:
+    """Returns the distances of `ERRORS`; NaN where a table has nothing to say."""
     own, row = list(real.persons.columns[1:]), list(real.rows.columns[1:])
-    joined = [table.rows.merge(table.persons, on="id") for table in (real, made)]
-    after = [neighbours(table.rows, row) for table in (real, made)]
-    edges = (-1, 0, 1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 1e9)
-    counts = [pd.cut(numbers(table), edges).astype(str).to_frame("n").assign(one="") for table in (real, made)]
+    joined, after = real.rows.merge(real.persons, on="id"), neighbours(real.rows, row)
+    counts = groups(real).to_frame(NUMBER).assign(one="")
+    if isinstance(made, Flat):
+        return (
+            mean_distance((joined, made.of_rows()), [(a, b) for a in own for b in row]),
+            mean_distance((after, made.of_rows(after=True)), [(a, f"next {b}") for a in row for b in row]),
+            mean_distance((real.persons, made.of_persons()), list(itertools.combinations(own, 2))),
+            mean_distance((counts, made.of_persons()), [(NUMBER, "one")]),
+            np.nan,
+        )
     return (
-        mean_distance(joined, [(a, b) for a in own for b in row]),
-        mean_distance(after, [(a, f"next {b}") for a in row for b in row]),
+        mean_distance((joined, made.rows.merge(made.persons, on="id")), [(a, b) for a in own for b in row]),
+        mean_distance((after, neighbours(made.rows, row)), [(a, f"next {b}") for a in row for b in row]),
         mean_distance((real.persons, made.persons), list(itertools.combinations(own, 2))),
-        mean_distance(counts, [("n", "one")]),
+        mean_distance((counts, groups(made).to_frame(NUMBER).assign(one="")), [(NUMBER, "one")]),
         mean_distance([aggregates(table.rows, row) for table in (real, made)], [(a, "one") for a in facts(row)]),
     )
 
@@ -244,9 +204,11 @@ def aggregates(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(found).astype(str).assign(one="")
 
 
-def numbers(table: People) -> pd.Series:
-    """Returns the number of each person's rows."""
-    return table.persons["id"].map(table.rows.groupby("id").size()).fillna(0)
+def groups(table: People) -> pd.Series:
+    """Returns the number of each person's rows, as the group in which it lies."""
+    numbers = table.persons["id"].map(table.rows.groupby("id").size()).fillna(0)
+    edges = EDGES if table.most > HUNDREDS else EDGES[:FEW]
+    return pd.Series(np.searchsorted(edges, numbers), index=numbers.index).astype(str)
 
 
 def neighbours(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -257,9 +219,15 @@ def neighbours(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 
 def mean_distance(tables: Sequence[pd.DataFrame], pairs: Sequence[tuple[str, str]]) -> float:
-    """Returns the mean L1 distance of two tables' pairs of columns."""
-    shares = [[table.groupby([a, b]).size() / len(table) for table in tables] for a, b in pairs]
-    return float(np.mean([distance(*both) for both in shares]))
+    """Returns the mean L1 distance of two tables' pairs of columns; NaN where there is none."""
+    found = []
+    for pair in pairs:
+        sums = [
+            table.groupby(list(pair))[WEIGHT].sum() if WEIGHT in table else table.groupby(list(pair)).size()
+            for table in tables
+        ]
+        found.append(distance(*(each / each.sum() for each in sums)))
+    return float(np.mean(found)) if found else np.nan
 
 
 def distance(one: pd.Series, other: pd.Series) -> float:
@@ -271,38 +239,62 @@ def distance(one: pd.Series, other: pd.Series) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
+    parser.add_argument("--tables", nargs="+", default=list(TUNING), choices=list(TABLES))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--caps", type=int, nargs="*", default=[1, 3, 10])
+    parser.add_argument("--client-caps", type=int, nargs="*", default=[], help="of unit: client")
+    parser.add_argument("--persons", type=int, help="so many of each table's persons")
     parser.add_argument("--check", action="store_true", help="compare with expected.yaml")
     parser.add_argument("--sdv", metavar="INTERPRETER", help="also SDV's HMA and PAR, without privacy")
     parser.add_argument("--epochs", type=int, default=128, help="of PAR; 0: HMA alone")
     asked = parser.parse_args()
-    ways, known = ways_of(asked), dict[tuple[str, str], list[float]]()
+    known = dict[tuple[str, str], list[float]]()
     print(f"| table | way | {' | '.join(ERRORS)} |\n|{'---|' * (2 + len(ERRORS))}")
     for name in asked.tables:
-        for way, make in ways.items():
-            real = [TABLES[name](seed) for seed in range(asked.seeds)]
-            found = [errors(table, make(table, seed)) for seed, table in enumerate(real)]
+        real = [few(TABLES[name](seed), asked.persons, seed) for seed in range(asked.seeds)]
+        for way, make in ways_of(asked, real[0].most).items():
+            found, started = [], cpu_seconds()
+            for seed, table in enumerate(real):
+                found.append(errors(table, make(table, seed)))
             known[name, way] = [float(x) for x in np.mean(found, axis=0)]
-            print(f"| {name} | {way} | {' | '.join(f'{x:.3f}' for x in known[name, way])} |", flush=True)
+            shown = ["–" if np.isnan(x) else f"{x:.3f}" for x in known[name, way]]
+            print(f"| {name} | {way} | {' | '.join(shown)} |", flush=True)
+            print(f"{name}, {way}: {(cpu_seconds() - started) / len(real):.0f} CPU s a seed", file=sys.stderr)
     return says_otherwise(known) if asked.check else 0
 
 
-def ways_of(asked: argparse.Namespace) -> dict[str, Callable[[People, int], People]]:
+def few(table: People, persons: int | None, seed: int) -> People:
+    """Returns so many of a table's persons, and their rows; None: all."""
+    if persons is None or persons >= len(table.persons):
+        return table
+    some = table.persons.sample(persons, random_state=seed).sort_index()
+    return table._replace(persons=some, rows=table.rows[table.rows["id"].isin(set(some["id"]))])
+
+
+def cpu_seconds() -> float:
+    """Returns the processor time of this process and of those that it waited for."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def ways_of(asked: argparse.Namespace, most: int) -> dict[str, Callable[[People, int], People | Flat]]:
     """Returns what makes synthetic persons, from real ones and a seed.
 
-    All of it can be pickled, for runs in processes of their own.
+    No cap is above the most rows of a person. All of it can be pickled, for runs in processes of their own.
     """
     budget = {"epsilon": asked.epsilon}
-    ways: dict[str, Callable[[People, int], People]] = {OURS: partial(by_records, **budget, clients=asked.clients)}
-    for cap in asked.caps:
+    ways: dict[str, Callable[[People, int], People | Flat]] = {
+        OURS: partial(by_records, **budget, clients=asked.clients)
+    }
+    for cap in dict.fromkeys(min(cap, most) for cap in asked.caps):
         if cap == 1:
             ways["one row each"] = partial(one_row, **budget, clients=asked.clients)
         else:
             ways[f"{CAPPED} {cap} rows each"] = partial(flattened, **budget, cap=cap)
+    for cap in dict.fromkeys(min(cap, most) for cap in asked.client_caps):
+        ways[f"a client each, {CAPPED} {cap} rows"] = partial(as_clients, **budget, cap=cap)
     for way in ("HMA", "PAR") if asked.sdv and asked.epochs else ("HMA",) if asked.sdv else ():
         ways[f"SDV's {way}, no privacy"] = partial(by_sdv, way=way, python=asked.sdv, epochs=asked.epochs)
     return ways
