@@ -89,8 +89,7 @@ class SketchAim(MechanismStrategy):
             return
         which = self.sketched()
         arranging = self.contract.arranging_share(self.total) if which else 0.0
-        share = self.contract.sketch_share(self.total)
-        whole = 2.0 * self.contract.rho_of_rounds(self.remaining_rho, share, arranging)  # mu^2 of the rounds
+        whole = 2.0 * self.contract.rho_of_rounds(self.remaining_rho, arranging)  # mu^2 of the rounds
         first = FirstLook(alone=bool(self.contract.sketchable) and not which)
         steps = self.steps(first)
         self.begin_round(1)
@@ -160,7 +159,7 @@ class SketchAim(MechanismStrategy):
 
         They are mu^2 of all sketches, the number of sketches of each clique size, and the rows.
         """
-        mu2, rows = 2.0 * self.contract.budget.mechanism * self.contract.sketch_share(self.total), self.total
+        mu2, rows = 2.0 * self.contract.budget.mechanism * self.options.sketch_share, self.total
         if self.config.federation.max_participations is not None:
             mu2 = self.contract.budget.mechanism / self.contract.paid(self.options.rounds)  # half of a round's
             rows *= self.share_of_cohort

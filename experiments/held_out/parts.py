@@ -28,7 +28,6 @@ _VARIANT = "mechanism.name=experiments.sketch_aim_ablation.variant:Variant"
 WITHOUT: dict[str, Assignments] = {
     "factor, order": (_VARIANT, "mechanism.factors=false"),
     "forest": (_VARIANT, "mechanism.forest=false"),
-    "many": (_VARIANT, "mechanism.many=false"),
     "groups": (_VARIANT, "mechanism.resolution=cells"),
     "room": (_VARIANT, "mechanism.room=false"),
     "residuals": (_VARIANT, "mechanism.residuals=false"),

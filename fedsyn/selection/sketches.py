@@ -360,9 +360,6 @@ def squared_distances(residuals: Floats, sigmas: Floats, noises: int) -> Floats:
 # The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
 # tuning side of experiments/held_out.
 _HIDDEN = 0.1
-# Sketches for which a share of the budget is meant, and how much more many of them may have. Chosen on the same side,
-# where wide tables with up to 1,000 triples have 500 to 2,500.
-_FEW, _MOST_RAISED = 500, 3.0
 #: The largest share of the budget that goes into finding an order, where no pair has one of its own, and the
 #: correlations of the weakest factor whose order must be found: half of a column's own variance.
 ARRANGING, ARRANGED = 0.3, 0.5
@@ -405,22 +402,6 @@ def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most:
             break
         chosen.append(size)
     return chosen
-
-
-def more_for_many(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> float:
-    """Returns the factor by which many sketches raise their share.
-
-    A share f takes f from the rounds, whose error grows in proportion. What m sketches do not show goes with the noise
-    of each, and so with m / f. The sum of a f and b m / f is least at an f in proportion to the root of m. A share that
-    is right for `_FEW` sketches is therefore multiplied by the root of m / `_FEW`, by at most `_MOST_RAISED`. Where
-    rows are so few that pairs alone are sketched, more of the budget shows little more of them: the factor is 1.
-
-    The factor is public, as `width_of` is, and follows from the same arguments, `mu2` at the share itself.
-    """
-    sizes = sketched_sizes(mu2, sketched, rows, most)
-    if len(sizes) < 2:
-        return 1.0
-    return min(max(1.0, sqrt(fsum(sketched[size] for size in sizes) / _FEW)), _MOST_RAISED)
 
 
 def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:

@@ -39,7 +39,7 @@ WEIGHT = "\0rows"
 
 
 class Gaps(BaseModel):
-    """A record's column of what lies between a row and the next one.
+    """A record's column of gaps between a row and the next.
 
     Attributes:
         of: the column by which rows stand in order.

@@ -104,9 +104,10 @@ def test_all_looks_and_rounds_are_within_the_budget() -> None:
         steps = {step.request: step for step in own.plan(own.budget.mechanism, rows) if step.where != {"alone": True}}
         assert steps.keys() - {Arrangement} == {FirstLook, Sketches, Residuals}
         first = steps[Arrangement].first_rho if share else 0.0
-        left = own.rho_of_rounds(own.budget.mechanism, own.sketch_share(rows), share)
-        spent = steps[FirstLook].rho + first + steps[Sketches].rho + left
-        assert spent == pytest.approx(own.budget.mechanism) and steps[Residuals].rho >= left
+        spent = steps[FirstLook].rho + first + steps[Sketches].rho + own.rho_of_rounds(own.budget.mechanism, share)
+        assert spent == pytest.approx(own.budget.mechanism) and steps[Residuals].rho >= own.rho_of_rounds(
+            own.budget.mechanism, share
+        )
 
 
 def test_the_page_of_a_loaded_run_names_no_factor(made: fedsyn.Synthesizer, tmp_path: Path) -> None:
