@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import resource
+import os
 import subprocess
 import sys
 import tempfile
@@ -255,13 +255,13 @@ def main() -> int:
     for name in asked.tables:
         real = [few(TABLES[name](seed), asked.persons, seed) for seed in range(asked.seeds)]
         for way, make in ways_of(asked, real[0].most).items():
-            found, started = [], cpu_seconds()
+            found, started = [], sum(os.times()[:4])
             for seed, table in enumerate(real):
                 found.append(errors(table, make(table, seed)))
             known[name, way] = [float(x) for x in np.mean(found, axis=0)]
             shown = ["–" if np.isnan(x) else f"{x:.3f}" for x in known[name, way]]
             print(f"| {name} | {way} | {' | '.join(shown)} |", flush=True)
-            print(f"{name}, {way}: {(cpu_seconds() - started) / len(real):.0f} CPU s a seed", file=sys.stderr)
+            print(f"{name}, {way}: {(sum(os.times()[:4]) - started) / len(real):.0f} CPU s a seed", file=sys.stderr)
     return says_otherwise(known) if asked.check else 0
 
 
@@ -271,12 +271,6 @@ def few(table: People, persons: int | None, seed: int) -> People:
         return table
     some = table.persons.sample(persons, random_state=seed).sort_index()
     return table._replace(persons=some, rows=table.rows[table.rows["id"].isin(set(some["id"]))])
-
-
-def cpu_seconds() -> float:
-    """Returns the processor time of this process and of those that it waited for."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def ways_of(asked: argparse.Namespace, most: int) -> dict[str, Callable[[People, int], People | Flat]]:

@@ -6,7 +6,7 @@ eliminated one after the other, for many rows at once, and are then drawn in the
 Rows that agree in the given attributes of a factor share what it says. So a step whose given attributes have few
 combinations is carried out once for all of them, before any row is seen. The others keep an axis of rows.
 
-Weights are multiplied, not their logarithms added: a logarithm and an exponential of every cell would take ten times as
+Weights are multiplied, not their logarithms added: a logarithm and an exponential of every cell take several times as
 long. Each factor's largest weight is 1 for any given values, so sums stay below the number of cells. A cell whose
 weight is below the smallest number becomes 0. This matters only to a row whose whole weight is nearly as small:
 `_draw_in_logs` draws such rows.
@@ -45,7 +45,7 @@ class Factor(NamedTuple):
     Attributes:
         given: attributes whose values choose an entry of the first axis; () where there is one for all rows.
         scope: open attributes.
-        table: (combinations of given values, values of each open attribute), non-negative.
+        table: (combinations of given values, values of each open attribute), weights or their logarithms.
     """
 
     given: Clique
@@ -212,12 +212,8 @@ class Conditional:
 
     def _draw(self, rows: Codes, uniform: Floats, steps: Sequence[Step], tilt: Mapping[str, Floats]) -> None:
         weights = {name: np.exp(some - some.max(axis=1, keepdims=True)) for name, some in tilt.items()}
-        entries = dict[Clique, npt.NDArray[np.intp]]()  # of each row, in factors with these given attributes
-        for given in {factor.given for step in steps for factor in step.factors}:
-            columns = tuple(rows[:, axis].astype(np.intp) for axis in self.domain.axes(given))
-            entries[given] = (
-                np.ravel_multi_index(columns, self.domain.shape_of(given)) if given else np.zeros(len(rows), np.intp)
-            )
+        wanted = {factor.given for step in steps for factor in step.factors}
+        entries = {given: self._entries(rows, given) for given in wanted}
         # Sums over one attribute after the other, row by row.
         sums = dict[int, Floats]()
         for at, step in enumerate(steps):
@@ -282,7 +278,7 @@ class Conditional:
         self, rows: Codes, uniform: Floats, steps: Sequence[Step], tilt: Mapping[str, Floats]
     ) -> dict[str, npt.NDArray[np.intp]]:
         """Draws the same by sums of logarithms, which are never too small."""
-        factors = [(scope, self._chosen(rows, given, table)) for given, scope, table in self._logs]
+        factors = [(scope, table[self._entries(rows, given)]) for given, scope, table in self._logs]
         factors += [((name,), weights) for name, weights in tilt.items()]
         wholes = list[Floats]()
         for step in steps:
@@ -304,12 +300,12 @@ class Conditional:
             values[step.name] = _one_of(np.exp(logs - top), next(numbers))
         return values
 
-    def _chosen(self, rows: Codes, known: Clique, table: Floats) -> Floats:
-        """Returns a part's cells for each row's given values."""
+    def _entries(self, rows: Codes, known: Clique) -> npt.NDArray[np.intp]:
+        """Returns each row's entry in factors with these given attributes."""
         if not known:
-            return table
+            return np.zeros(len(rows), np.intp)
         columns = tuple(rows[:, axis].astype(np.intp) for axis in self.domain.axes(known))
-        return np.asarray(table[np.ravel_multi_index(columns, self.domain.shape_of(known))])
+        return np.asarray(np.ravel_multi_index(columns, self.domain.shape_of(known)), np.intp)
 
 
 def _one_of(shares: Floats, uniform: Floats) -> npt.NDArray[np.intp]:

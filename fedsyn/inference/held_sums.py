@@ -233,7 +233,7 @@ def nearest_counts(counts: Floats, numbers: Floats | None = None) -> Floats:
         out = _on_simplex(counts - slope * score, total)
         return out, float(score @ out)
 
-    _, over = tilted(0.0)
+    over = float(score @ near)
     low, high = 0.0, math.copysign(1.0, over)
     for _ in range(_DOUBLINGS):
         if tilted(high)[1] * over <= 0.0:
