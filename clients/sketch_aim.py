@@ -8,6 +8,7 @@ The server half is `strategies/sketch_aim.py`; docs/mechanisms/sketch_aim.md des
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import fsum, prod, sqrt
@@ -48,9 +49,20 @@ from fedsyn.mechanism import (
     require,
 )
 from fedsyn.selection.coarse import CoarseMarginals, grouping_of, has_order, pack_grouping
-from fedsyn.selection.sketches import ARRANGING, Interactions, Sketcher, arranging_share, make_sketcher, shows_nothing
+from fedsyn.selection.sketches import (
+    ARRANGING,
+    Interactions,
+    Sketcher,
+    arranging_share,
+    as_pairs,
+    make_sketcher,
+    more_for_many,
+    shows_nothing,
+    weight_of_pairs,
+)
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.sums import cost, dimensions, times_cells
+from fedsyn.table.counting.workload import subsets
 
 #: Largest of the integer weights by which one request gives its marginals different noise.
 FINEST = 16
@@ -69,8 +81,8 @@ class SketchAimOptions(Node):
     Attributes:
         rounds: T, sums of chosen marginals.
         one_way_share: share of the budget (mu^2) for the first look at the d one-way marginals; the plan buys more.
-        sketch_share: share of the budget for the sketches; the rest is planned, but for what it takes to put values
-            without an order in one (`SketchAimContract.arranging_share`).
+        sketch_share: share of the budget for the sketches, of many more (`SketchAimContract.sketch_share`); the rest is
+            planned, but for what it takes to put values without an order in one (`SketchAimContract.arranging_share`).
         width: k, most entries of a sketch; fewer where they would drown in noise.
         iterations: most iterations of the fit after each round; it ends when noise explains what is left.
         final_iterations: of the last fit.
@@ -155,20 +167,36 @@ class SketchAimContract(Contract):
         one_way = Step(FirstLook, options.one_way_share * rho, where={"alone": False})
         if self.below_noise_level(self.sketchable, rows):
             return [one_way, alone]
-        steps = [one_way, alone, Step(Sketches, options.sketch_share * rho)]
+        share, least = self.sketch_share(rows), options.sketch_share
+        steps = [one_way, alone, Step(Sketches, share * rho, least=least * rho if share > least else None)]
         arranging = self.arranging_share(rows)  # of fewer rows it is larger, or nothing
         if arranging or (self.unordered and rows == math.inf):
             steps.append(Step(Arrangement, ARRANGING * rho, least=arranging * rho or None, says="out of the rounds'"))
-        rounds, left = options.rounds, self.rho_of_rounds(rho)
+        rounds, left = options.rounds, self.rho_of_rounds(rho, least if rows == math.inf else share)
         return [*steps, Step(self.measuring, left, least=left * _SMALLEST_ROUND / rounds, times=rounds)]
 
-    def rho_of_rounds(self, rho: float, arranging: float = 0.0) -> float:
+    def rho_of_rounds(self, rho: float, sketches: float, arranging: float = 0.0) -> float:
         """Returns the rho that all rounds have together.
 
-        `arranging` is the share that went into an order for values without one.
+        `sketches` is the share of the sketches, `arranging` the share that went into an order for values without one.
         """
         options: SketchAimOptions = self.options
-        return (1.0 - options.one_way_share - options.sketch_share - arranging) * rho
+        return (1.0 - options.one_way_share - sketches - arranging) * rho
+
+    def sketch_share(self, rows: float) -> float:
+        """Returns the share of the budget for the sketches.
+
+        It is the option `sketch_share`, and more for many sketches (`more_for_many`): up to half of what the first look
+        and an order leave.
+
+        Args:
+            rows: n, public or released.
+        """
+        options: SketchAimOptions = self.options
+        counts = as_pairs(Counter(len(self.candidates.cliques[i]) for i in self.sketchable), self.weight_of_pairs)
+        mu2 = 2.0 * self.budget.mechanism * options.sketch_share
+        wanted = options.sketch_share * more_for_many(mu2, counts, rows, options.width)
+        return max(options.sketch_share, min(wanted, 0.5 * (1.0 - ARRANGING - options.one_way_share)))
 
     def _plan_of_cohorts(self, rho: float) -> Iterable[Step]:
         """Divides the budget where a client takes part in m rounds.
@@ -238,6 +266,20 @@ class SketchAimContract(Contract):
         return [i for i in alone if len(self.candidates.cliques[i]) in self.sizes]
 
     @cached_property
+    def weight_of_pairs(self) -> float:
+        """Noise of the sketches of triples over that of pairs.
+
+        It is a public fact of the workload.
+        """
+        asked, held = dict[Clique, float](), dict[int, list[float]]()
+        for query, weight in zip(self.workload.cliques, self.workload.weights, strict=True):
+            for part in subsets(query):
+                asked[part] = asked.get(part, 0.0) + weight
+        for clique in (self.candidates.cliques[i] for i in self.sketchable):
+            held.setdefault(len(clique), []).append(asked.get(clique, 0.0))
+        return weight_of_pairs({size: fsum(weights) / len(weights) for size, weights in held.items()})
+
+    @cached_property
     def unordered(self) -> tuple[str, ...]:
         """Attributes without an order, of which a sketch shows every value.
 
@@ -286,7 +328,7 @@ class SketchAimContract(Contract):
     ) -> Sketcher:
         if len(arrays) != 1:
             raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
-        return make_sketcher(Interactions, self.domain, cliques, width, *arrays)
+        return make_sketcher(Interactions, self.domain, cliques, width, *arrays, self.weight_of_pairs)
 
     def groups(
         self,

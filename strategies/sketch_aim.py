@@ -7,7 +7,7 @@ docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, prod, sqrt
@@ -46,7 +46,7 @@ from fedsyn.selection.halves import halves
 from fedsyn.selection.planning import MeasurementPlan, ModelErrors, OneByOne, Planner, shrunk
 from fedsyn.selection.resolution import Ladders
 from fedsyn.selection.scores import contained_in
-from fedsyn.selection.sketches import Sketcher, sketched_sizes, squared_distances, width_of
+from fedsyn.selection.sketches import Sketcher, as_pairs, sketched_sizes, squared_distances, width_of
 from fedsyn.selection.views import effective_cells_of_each
 from fedsyn.table.counting.sums import Groups, cost
 from fedsyn.table.counting.workload import Workload
@@ -89,7 +89,8 @@ class SketchAim(MechanismStrategy):
             return
         which = self.sketched()
         arranging = self.contract.arranging_share(self.total) if which else 0.0
-        whole = 2.0 * self.contract.rho_of_rounds(self.remaining_rho, arranging)  # mu^2 of the rounds
+        share = self.contract.sketch_share(self.total)
+        whole = 2.0 * self.contract.rho_of_rounds(self.remaining_rho, share, arranging)  # mu^2 of the rounds
         first = FirstLook(alone=bool(self.contract.sketchable) and not which)
         steps = self.steps(first)
         self.begin_round(1)
@@ -157,16 +158,16 @@ class SketchAim(MechanismStrategy):
     def means(self, which: Sequence[int]) -> tuple[float, dict[int, float], float]:
         """Returns the arguments of `width_of`.
 
-        They are mu^2 of all sketches, the number of sketches of each clique size, and the rows.
+        They are mu^2 of all sketches, for how many each clique size pays (`as_pairs`), and the rows.
         """
-        mu2, rows = 2.0 * self.contract.budget.mechanism * self.options.sketch_share, self.total
+        mu2, rows = 2.0 * self.contract.budget.mechanism * self.contract.sketch_share(self.total), self.total
         if self.config.federation.max_participations is not None:
             mu2 = self.contract.budget.mechanism / self.contract.paid(self.options.rounds)  # half of a round's
             rows *= self.share_of_cohort
         squared: dict[int, float] = {}
         for clique in (self.candidates.cliques[i] for i in which):
             squared[len(clique)] = squared.get(len(clique), 0.0) + 1.0
-        return mu2, squared, rows
+        return mu2, as_pairs(squared, self.contract.weight_of_pairs), rows
 
     def opened_first(self, sums: Summed) -> list[Measurement]:
         """Returns the first look's one-way marginals, each with its noise."""
@@ -301,7 +302,7 @@ class SketchAim(MechanismStrategy):
         return (model, capacity, shown) if len(capacity.add_while_fitting(star)) == len(star) else None
 
     def evidence(self, pairs: Sketched, measurements: Sequence[Measurement], left: float) -> float:
-        """Returns the log-likelihood that hidden factors add to sketches.
+        """Returns the log-likelihood that factors add in the worse trial.
 
         What is planned from noisy sketches flatters itself on them. So their noise is split in two halves: each in turn
         finds the factors, plans pairs and fits, with the factors and without, and the other judges. The judge's noise
@@ -310,25 +311,53 @@ class SketchAim(MechanismStrategy):
         up, though no sketch alone shows one. What both halves would show together need not be beyond the noise of one,
         so a half takes what two of its kind would show; one that shows nothing even then says nothing.
 
+        A trial fits pairs as they were sketched, with more noise than rounds will leave. One trial takes the pairs that
+        this noise lets it take. It may find a factor good because it takes few others: many strong links are measured
+        later. The other trial plans as rounds do. It may find a factor good because its rival is full of noise that no
+        round will have. So both must speak for the factors.
+
         Args:
             pairs: sketches of pairs.
             measurements: so far.
             left: mu^2 that is left.
         """
+        halves = pairs.halves(self.randomness.ordinary("halves"))
+        evidence = self.evidence_of(halves, measurements, left, Sketched.pays)
+        return min(evidence, self.evidence_of(halves, measurements, left)) if evidence > 0.0 else evidence
+
+    def evidence_of(
+        self,
+        halves: tuple[Sketched, Sketched],
+        measurements: Sequence[Measurement],
+        left: float,
+        taken: Callable[[Sketched, ModelView], Container[Clique]] | None = None,
+    ) -> float:
+        """Returns the log-likelihood that hidden factors add to sketches.
+
+        It is that of both halves; of each, the other half finds the factors, plans and fits. Its pairs are those that
+        `taken` gives; None: any.
+        """
         assert self.model is not None
         start, evidence = (self.model, self.capacity), 0.0
-        one, other = pairs.halves(self.randomness.ordinary("halves"))
-        for planned, judged in ((one, other), (other, one)):
+        for planned, judged in (halves, halves[::-1]):
             if (linked := self.linked(planned, of=2)) is not None:
                 model, capacity, shown = linked
                 # Without comes first: resolutions follow from the first model.
-                evidence -= judged.likelihood(planned.seen(self.tried(*start, planned, measurements, left)))
+                evidence -= judged.likelihood(planned.seen(self.tried(*start, planned, measurements, left, taken)))
                 fitted = planned.fitted_to(shown)
-                evidence += judged.likelihood(fitted.seen(self.tried(model, capacity, fitted, measurements, left)))
+                evidence += judged.likelihood(
+                    fitted.seen(self.tried(model, capacity, fitted, measurements, left, taken))
+                )
         return evidence
 
     def tried(
-        self, start: Model, capacity: Capacity, planned: Sketched, measurements: Sequence[Measurement], left: float
+        self,
+        start: Model,
+        capacity: Capacity,
+        planned: Sketched,
+        measurements: Sequence[Measurement],
+        left: float,
+        taken: Callable[[Sketched, ModelView], Container[Clique]] | None = None,
     ) -> ModelView:
         """Returns a fit of planned pairs, each as it was sketched.
 
@@ -341,6 +370,7 @@ class SketchAim(MechanismStrategy):
             planned: sketches to plan from and to fit.
             measurements: so far.
             left: mu^2 that is left.
+            taken: gives the pairs that may be planned beside a model; None: any.
         """
         cliques, before, node = self.candidates.cliques, (self.model, self.capacity), self.config.inference
         settings = estimate_config(node, node.iterations or self.options.iterations, stop_at_noise_level=True)
@@ -353,6 +383,9 @@ class SketchAim(MechanismStrategy):
             errors = replace(errors, noisy=dict.fromkeys(new, 0.0) | errors.noisy, steps=steps)
             fits, inside = self.capacity.test(most=PLANNED_ATTRIBUTES), contained_in([cliques[i] for i in new])
             which = [i for i in pairs if not inside(cliques[i]) and fits(cliques[i])]
+            if taken is not None:
+                these = taken(planned, self.view)
+                which = [i for i in which if cliques[i] in these]
             if forest:
                 which = self.strongest_links(errors, which)
             plan = self.planner.best(errors, which, self.room(1.0), budget)
@@ -865,6 +898,17 @@ class Sketched:
         which = [i for i, clique in enumerate(self.sketcher.cliques) if len(clique) == 2]
         sketcher = replace(self.sketcher, cliques=tuple(self.sketcher.cliques[i] for i in which))
         return Sketched(sketcher, [self.values[i] for i in which], self.sigma)
+
+    def pays(self, view: ModelView) -> set[Clique]:
+        """Returns the cliques whose sketch is worth fitting.
+
+        Put into the model, it takes away more than its noise. What it takes away is the posterior mean of the squared
+        distance; its noise is that of all its entries.
+        """
+        squared, spread, _ = self.distances(view)
+        noises = np.array([self.sketcher.noises(i) for i in range(len(self.values))], np.float64)
+        more = shrunk(squared, spread) > np.sqrt(noises / 2.0) * spread
+        return {clique for clique, pays in zip(self.sketcher.cliques, more, strict=True) if pays}
 
     def halves(self, coins: RandomSource) -> tuple[Sketched, Sketched]:
         """Returns two looks at the same numbers, with independent noise."""

@@ -28,6 +28,8 @@ _VARIANT = "mechanism.name=experiments.sketch_aim_ablation.variant:Variant"
 WITHOUT: dict[str, Assignments] = {
     "factor, order": (_VARIANT, "mechanism.factors=false"),
     "forest": (_VARIANT, "mechanism.forest=false"),
+    "many": (_VARIANT, "mechanism.many=false"),
+    "weights": (_VARIANT, "mechanism.weights=false"),
     "groups": (_VARIANT, "mechanism.resolution=cells"),
     "room": (_VARIANT, "mechanism.room=false"),
     "residuals": (_VARIANT, "mechanism.residuals=false"),

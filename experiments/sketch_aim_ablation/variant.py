@@ -66,6 +66,8 @@ class VariantOptions(SketchAimOptions):
         room: where the model is full, a plan by gain for room is weighed against the plan by gain alone.
         staged: the plan of round t fills t/T of the tree; else of all.
         forest: the first plan begins with a spanning forest.
+        many: many sketches have a larger share of the budget.
+        weights: sketches of pairs have less noise than those of triples, as more queries need them.
         residuals: chosen marginals are measured without their one-way parts; else as counts.
         factors: hidden factors, and an order for values that have none, are looked for in interactions of pairs.
     """
@@ -79,6 +81,8 @@ class VariantOptions(SketchAimOptions):
     room: bool = True
     staged: bool = True
     forest: bool = True
+    many: bool = True
+    weights: bool = True
     residuals: bool = True
     factors: bool = True
 
@@ -229,6 +233,13 @@ class VariantContract(SketchAimContract):
 
     def below_noise_level(self, which: Sequence[int], rows: float) -> bool:
         return not self.options.always and super().below_noise_level(which, rows)
+
+    def sketch_share(self, rows: float) -> float:
+        return super().sketch_share(rows) if self.options.many else self.options.sketch_share
+
+    @cached_property
+    def weight_of_pairs(self) -> float:
+        return super().weight_of_pairs if self.options.weights else 1.0
 
     @cached_property
     def factors(self) -> tuple[int, ...] | None:

@@ -35,7 +35,7 @@ from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.inference.model import MOST_FACTORS, Model
 from fedsyn.selection.sketches import Sketcher
 
-#: Values of the factor. Between intervals of equal mass lies all but 1.2% of a normal variance.
+#: Values of the factor. Between intervals of equal mass lies all but 2.2% of a normal variance.
 LEVELS = 16
 # Points of z in each interval, over which a column's probabilities are averaged.
 _POINTS = 16

@@ -37,6 +37,8 @@ _ROWS_AT_ONCE = 1 << 16
 _CELLS_AT_ONCE = 1 << 14
 # Cells of a clique whose buckets are kept: 8 kB.
 _FEW_CELLS = 1 << 10
+# Steps in which a weight is rounded to an integer.
+_FINEST = 8
 
 
 # Sketches -----------------------------------------------------------------------------------------------------------
@@ -239,18 +241,25 @@ class Interactions(Sketcher):
     - *Noise.* The server projects what it has opened, and noise is left in prod (g_a - 1) dimensions instead of
       prod g_a: one instead of four.
 
-    So that contributions are integers and all sketches have about the same noise in records, sketch q is multiplied by
-    its `factor`, the multiple of prod g_a that is nearest to the largest prod g_a of all. A row of its matrix then has
-    norm factor * sqrt(prod (1 - 1/g_a)), exactly, and no entry above the factor.
+    So that contributions are integers and all sketches of a size have about the same noise in records, sketch q is
+    multiplied by its `factor`, a multiple of prod g_a: the one nearest to `_FINEST` times the largest prod g_a of all,
+    and to `of_pairs` times as much for a pair. A row of its matrix then has norm factor * sqrt(prod (1 - 1/g_a)),
+    exactly, and no entry above the factor.
+
+    Attributes:
+        of_pairs: how many times as much noise in records other sketches have as those of two attributes.
     """
+
+    of_pairs: float = 1.0
 
     signed: ClassVar[bool] = True
 
     @cached_property
     def factors(self) -> tuple[int, ...]:
         """Multipliers of the projected counts, (m,)."""
-        most = max(self.lengths, default=1)
-        return tuple(max(1, round(most / k)) * k for k in self.lengths)
+        most = _FINEST * max(self.lengths, default=1) if self.of_pairs != 1.0 else max(self.lengths, default=1)
+        weights = (self.of_pairs if len(clique) == 2 else 1.0 for clique in self.cliques)
+        return tuple(max(1, round(w * most / k)) * k for w, k in zip(weights, self.lengths, strict=True))
 
     @cached_property
     def row_norms(self) -> tuple[float, ...]:
@@ -312,24 +321,30 @@ def make_sketcher(
     cliques: tuple[Clique, ...],
     width: int,
     packed: npt.NDArray[np.generic],
+    *more: float,
 ) -> Sketcher:
     """Returns the sketches that a request describes.
 
-    `packed` has its groups (`unpack_grouping`).
+    `packed` has its groups (`unpack_grouping`); `more` is what this kind takes besides.
 
     Clients of a simulation that share a process get one object, which holds no row: sharing saves work only.
 
     Raises:
         ProtocolError: the groups are malformed.
     """
-    return _shared_sketcher(kind, domain, cliques, width, key_of(packed))
+    return _shared_sketcher(kind, domain, cliques, width, key_of(packed), *more)
 
 
 @lru_cache(maxsize=4)
 def _shared_sketcher(
-    kind: Callable[..., Sketcher], domain: Domain, cliques: tuple[Clique, ...], width: int, packed: Packed
+    kind: Callable[..., Sketcher],
+    domain: Domain,
+    cliques: tuple[Clique, ...],
+    width: int,
+    packed: Packed,
+    *more: float,
 ) -> Sketcher:
-    return kind(domain, cliques, width, unpack_grouping(array_of(packed), domain, cliques, width))
+    return kind(domain, cliques, width, unpack_grouping(array_of(packed), domain, cliques, width), *more)
 
 
 def squared_distance(residual: npt.NDArray[np.floating], sigma: float, noises: int | None = None) -> float:
@@ -357,9 +372,37 @@ def squared_distances(residuals: Floats, sigmas: Floats, noises: int) -> Floats:
 # What rows show -------------------------------------------------------------------------------------------------------
 
 
+def weight_of_pairs(queries: Mapping[int, float]) -> float:
+    """Returns the noise of other sketches over that of pairs.
+
+    A pair is part of many queries of three attributes: what its sketch does not show is missed in each of them. Noise
+    of sigma_q on sketches that a_q queries need costs sum a_q sigma_q in all; a budget for sum 1/sigma_q^2 divides best
+    with sigma_q in proportion to a_q^(-1/3) (PrivSyn's allocation, Zhang et al. 2021, Section 4.2). Pairs never weigh
+    less than others.
+
+    Args:
+        queries: number of attributes -> weight of the queries that hold a sketched clique of that size, on average.
+    """
+    pairs, others = queries.get(2, 0.0), max((a for size, a in queries.items() if size > 2), default=0.0)
+    return max(1.0, (pairs / others) ** (1.0 / 3.0)) if pairs and others else 1.0
+
+
+def as_pairs(sketched: Mapping[int, float], of_pairs: float) -> dict[int, float]:
+    """Counts sketches by what they cost, in sketches of pairs.
+
+    Args:
+        sketched: number of attributes -> how many sketches have as many.
+        of_pairs: noise of other sketches over that of pairs (`weight_of_pairs`).
+    """
+    return {size: count / (1.0 if size == 2 else of_pairs**2) for size, count in sketched.items()}
+
+
 # The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
 # tuning side of experiments/held_out.
 _HIDDEN = 0.1
+# Sketches for which a share of the budget is meant, and how much more many of them may have. Chosen on the same side,
+# where wide tables with up to 1,000 triples have 500 to 2,500.
+_FEW, _MOST_RAISED = 500, 3.0
 #: The largest share of the budget that goes into finding an order, where no pair has one of its own, and the
 #: correlations of the weakest factor whose order must be found: half of a column's own variance.
 ARRANGING, ARRANGED = 0.3, 0.5
@@ -377,7 +420,7 @@ def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) 
 
     Args:
         mu2: of the sketches.
-        sketched: number of attributes -> how many sketches have as many.
+        sketched: number of attributes -> how many sketches have as many (`as_pairs`).
         rows: n, public or released.
         most: the option `width`.
     """
@@ -402,6 +445,23 @@ def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most:
             break
         chosen.append(size)
     return chosen
+
+
+def more_for_many(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> float:
+    """Returns the factor by which many sketches raise their share.
+
+    A share f of the budget takes f from the rounds, whose error grows in proportion. What m sketches do not show goes
+    with the noise of each, and so with m / f. The sum of a f and b m / f is least at an f in proportion to the root of
+    m. A share that is right for `_FEW` sketches is therefore multiplied by the root of m / `_FEW`, by at most
+    `_MOST_RAISED`. Where rows are so few that pairs alone are sketched, more of the budget shows little more of them:
+    the factor is 1.
+
+    The factor is public, as `width_of` is, and follows from the same arguments, `mu2` at the share itself.
+    """
+    sizes = sketched_sizes(mu2, sketched, rows, most)
+    if len(sizes) < 2:
+        return 1.0
+    return min(max(1.0, sqrt(fsum(sketched[size] for size in sizes) / _FEW)), _MOST_RAISED)
 
 
 def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:

@@ -35,7 +35,7 @@ from fedsyn.evaluation.scores import few_groups, places
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK
 from fedsyn.selection.coarse import group_counts, grouping_of
 from fedsyn.selection.factors import Cuts
-from fedsyn.selection.sketches import sketched_sizes, width_of
+from fedsyn.selection.sketches import as_pairs, more_for_many, sketched_sizes, weight_of_pairs, width_of
 from fedsyn.table.counting.sums import sums_of_groups
 from fedsyn.table.schema import Schema
 
@@ -185,7 +185,7 @@ class Foreseen:
         schema: of the table.
         missing: share of missing values of each column; all others are taken to be equally frequent.
         rows: n.
-        mu2: of the sketches.
+        mu2: of the sketches, before many raise it.
         width: most entries of a sketch.
         triples: most combinations of three columns that are sketched beside all pairs.
     """
@@ -233,9 +233,13 @@ class Foreseen:
         So many pairs are looked at, without combinations of three columns unless they are all.
         """
         sketched = {2: float(looked)} | ({3: float(self.triples)} if looked == self.pairs and self.triples else {})
-        sizes = sketched_sizes(self.mu2, sketched, self.rows, self.width)
+        # Of a workload of triples each holds three pairs.
+        queries = {2: 3.0 * sketched.get(3, 0.0) / looked, 3: 1.0}
+        sketched = as_pairs(sketched, weight_of_pairs(queries))
+        mu2 = self.mu2 * more_for_many(self.mu2, sketched, self.rows, self.width)
+        sizes = sketched_sizes(mu2, sketched, self.rows, self.width)
         sketched = {size: count for size, count in sketched.items() if size in sizes}
-        entries = width_of(self.mu2, sketched, self.rows, self.width)
+        entries = width_of(mu2, sketched, self.rows, self.width)
         shapes = [group_counts(self.domain, pair, entries) for pair in self._some]
         spreads = [math.prod(1.0 - 1.0 / g for g in shape) for shape in shapes]
         squared = looked * math.fsum(spreads) / len(spreads)  # sensitivity
@@ -246,7 +250,7 @@ class Foreseen:
             if not noises:  # a column of one value
                 limits.append(math.inf)
                 continue
-            variance = (squared / self.mu2 / self.rows + spread / noises) / self.rows
+            variance = (squared / mu2 / self.rows + spread / noises) / self.rows
             sides = self._contrasts[pair[0]], self._contrasts[pair[1]]
             groups = [grouping[key] for key in zip(pair, shape, strict=True)]
             lengths = sketched_lengths(sides, groups, needed(noises, CHANCE / looked) * variance)

@@ -25,7 +25,7 @@ from fedsyn.selection.coarse import (
 )
 from fedsyn.selection.indif import clique_key, splitmix64
 from fedsyn.selection.resolution import Ladders
-from fedsyn.selection.sketches import Interactions, Sketcher, squared_distance
+from fedsyn.selection.sketches import Interactions, Sketcher, as_pairs, squared_distance, weight_of_pairs
 from fedsyn.table.counting.marginals import count
 
 DOMAIN = Domain(("a", "b", "c", "d"), (7, 2, 12, 30))
@@ -355,3 +355,28 @@ def test_squared_distance_takes_off_the_noise_of_every_entry():
     assert squared_distance(np.array([3.0, -4.0]), 2.0) == 17.0
     assert squared_distance(np.zeros(3), 1.0) == -3.0
     assert squared_distance(np.zeros(4), 1.0, 1) == -1.0
+
+
+def test_what_pairs_weigh_is_the_best_division_of_a_budget() -> None:
+    """By search: sum a / r over sketches of relative precision r^2, at a cost of r^2 each."""
+    assert weight_of_pairs({2: 3.0}) == weight_of_pairs({3: 2.0}) == weight_of_pairs({2: 1.0, 3: 8.0}) == 1.0
+    for asked in (1.9, 6.0, 28.0):
+        weight, ratios = weight_of_pairs({2: asked, 3: 1.0}), np.geomspace(1.0, 30.0, 4001)
+        # 10 pairs and 50 triples whose noise is `ratios` times that of pairs, at one price in all.
+        noise = np.sqrt(10 + 50 / ratios**2)
+        assert ratios[np.argmin(noise * (10 * asked + 50 * ratios))] == pytest.approx(weight, rel=2e-3)
+    assert as_pairs({2: 10, 3: 50}, 2.0) == {2: 10.0, 3: 12.5}
+
+
+def test_triples_have_as_much_more_noise_as_pairs_weigh() -> None:
+    cliques = (("a", "b"), ("a", "c"), ("a", "b", "c"))
+    domain = Domain(("a", "b", "c"), (2, 4, 4))
+    groups = grouping_of(domain, cliques, 16, {name: np.ones(domain[name]) for name in domain})
+    for weight in (1.0, 1.5, 2.35):
+        sketcher = Interactions(domain, cliques, 16, groups, weight)
+        pair, other, triple = (sketcher.sigma_of(i, 1.0) for i in range(3))
+        assert pair == other and triple == pytest.approx(weight * pair, rel=0.07)  # in eighths
+        rows = np.array([[0, 1, 3], [1, 2, 0]])
+        for row in rows:  # what a row adds has the norm that its noise is for, whatever the weight
+            assert np.linalg.norm(sketcher.of_rows(row[None]).astype(float)) == pytest.approx(sketcher.sensitivity)
+        assert sketcher.of_rows(rows).max() <= sketcher.magnitude

@@ -14,6 +14,7 @@ import fedsyn
 from experiments.held_out import held_cells, planted
 from experiments.likert.run import ITEMS, LISTED, WORDS, answers, correlation, listed_as
 from fedsyn.domain import Domain
+from fedsyn.inference import Model
 from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.sketch_aim import Arrangement, FirstLook, Residuals, SketchAimContract, Sketches
 from fedsyn.plugins.strategies import sketch_aim
@@ -104,10 +105,9 @@ def test_all_looks_and_rounds_are_within_the_budget() -> None:
         steps = {step.request: step for step in own.plan(own.budget.mechanism, rows) if step.where != {"alone": True}}
         assert steps.keys() - {Arrangement} == {FirstLook, Sketches, Residuals}
         first = steps[Arrangement].first_rho if share else 0.0
-        spent = steps[FirstLook].rho + first + steps[Sketches].rho + own.rho_of_rounds(own.budget.mechanism, share)
-        assert spent == pytest.approx(own.budget.mechanism) and steps[Residuals].rho >= own.rho_of_rounds(
-            own.budget.mechanism, share
-        )
+        left = own.rho_of_rounds(own.budget.mechanism, own.sketch_share(rows), share)
+        spent = steps[FirstLook].rho + first + steps[Sketches].rho + left
+        assert spent == pytest.approx(own.budget.mechanism) and steps[Residuals].rho >= left
 
 
 def test_the_page_of_a_loaded_run_names_no_factor(made: fedsyn.Synthesizer, tmp_path: Path) -> None:
@@ -177,6 +177,36 @@ def test_a_factor_stays_where_it_explains_what_it_did_not_see(
     noted = [note for record in strategy.records for note in record.notes]
     assert any("hidden factor" in note for note in noted) is stays
     assert any("pairs alone explain" in note for note in noted) is not stays
+
+
+@pytest.mark.parametrize(("as_sketched", "as_planned", "stays"), [(1, 1, True), (1, -1, False), (-1, 1, False)])
+def test_both_trials_must_speak_for_a_factor(
+    as_sketched: float, as_planned: float, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[bool]()
+
+    def told(self: SketchAim, *arguments: Any) -> float:
+        asked.append(len(arguments) == 4)  # the trial is told which pairs it may take
+        return as_sketched if asked[-1] else as_planned
+
+    monkeypatch.setattr(SketchAim, "evidence_of", told)
+    codes, domain = of_a_score()
+    strategy = run_of(codes[:2_000, :5], domain.project(domain.attributes[:5]))
+    assert bool(strategy.fitted_domain.hidden) is stays
+    assert asked == ([True, False] if as_sketched > 0 else [True])  # the dearer trial is made where it decides
+
+
+def test_a_sketch_pays_where_it_shows_more_than_its_noise() -> None:
+    """Two of eight columns are equal. Beside independent columns their sketch pays alone, beside the fit none does."""
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 4, (5_000, 8))
+    codes[:, 1] = codes[:, 0]
+    domain = Domain(tuple("abcdefgh"), (4,) * 8, dict.fromkeys("abcdefgh", 4))
+    strategy = run_of(codes, domain)
+    assert strategy.sketches is not None and strategy.model is not None
+    even = Model(domain, {(name,): np.zeros(4) for name in domain}, strategy.model.total)
+    assert strategy.sketches.pays(ModelView(even)) == {("a", "b")}
+    assert strategy.sketches.pays(strategy.view) == set()
 
 
 @pytest.mark.slow

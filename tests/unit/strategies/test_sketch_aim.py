@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from math import pi, prod, sqrt
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import fedsyn
 from experiments.held_out.held_cells import fitted
 from experiments.sketch_aim_ablation.variant import Variant, VariantClient, Weighed
 from fedsyn.domain import Domain
@@ -19,11 +22,13 @@ from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.junction_tree import model_size
+from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.sketch_aim import (
     FINEST,
     FirstLook,
     Residuals,
     SketchAimClient,
+    SketchAimContract,
     Sketches,
 )
 from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision
@@ -36,6 +41,7 @@ from fedsyn.selection.planning import shrunk
 from fedsyn.selection.sketches import Sketcher, shows_nothing, sketched_sizes, width_of
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.table.counting.marginals import count
+from fedsyn.table.schema import Schema
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Sum, Summed
 from support.halves import asked
@@ -133,7 +139,10 @@ def test_the_run_is_one_gaussian_mechanism_that_spends_the_budget(kind: str, siz
     if kind == "interactions":  # a multiple of the number of groups, projected
         shapes = [group_counts(DOMAIN, q, outcome.strategy.width) for q in cliques]
         most = max(map(prod, shapes))
-        factors = [round(most / prod(shape)) * prod(shape) for shape in shapes]
+        # Where triples may be sketched, too, each of six pairs is in one and a half of three triples, on average.
+        finest, of_pairs = (8, 1.5 ** (1 / 3)) if sizes == (2, 3) else (1, 1.0)
+        weights = [finest * (of_pairs if len(shape) == 2 else 1.0) * most / prod(shape) for shape in shapes]
+        factors = [round(weight) * prod(shape) for weight, shape in zip(weights, shapes, strict=True)]
         squared = sum(f**2 * prod(1 - 1 / g for g in shape) for shape, f in zip(shapes, factors, strict=True))
     assert sketch.count == 1 and sketch.sensitivity == pytest.approx(sqrt(squared), rel=1e-12)
     assert sketch.sigma == pytest.approx(sketch.sensitivity / sqrt(0.1) / MU, rel=1e-8)
@@ -447,6 +456,48 @@ def test_where_no_association_could_show_one_look_has_everything(below_noise_lev
         mine, other = outcome.strategy.model.to_arrays(), alone.strategy.model.to_arrays()
         assert all(np.array_equal(mine[key], other[key]) for key in mine)
         assert outcome.strategy.ledger.spent == pytest.approx(mu2, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "times"), [(20, 9_000, 1.0), (30, 9_000, 1.323), (30, 600, 1.0), (80, 9_000, 3.0)]
+)
+def test_many_sketches_have_a_larger_share_and_the_budget_is_spent(columns: int, rows: int, times: float) -> None:
+    """By hand: 30 columns have 435 pairs, each in 28 of 4,060 triples. Each of these pays for 1 / 9.221 of a pair's.
+
+    The root of (435 + 440) / 500 is 1.323. 600 rows allow pairs alone.
+    """
+    config = parse_config(
+        {
+            "mechanism": {"name": "sketch_aim"},
+            "data": {"source": "table"},
+            "privacy": {"epsilon": 1.0, "delta": 1e-5},
+            "workload": {"degree": 3, "size": None if columns < 80 else 6000},
+        }
+    )
+    own = SketchAimContract(config, Domain([f"c{i}" for i in range(columns)], (2,) * columns))
+    rho, share = own.budget.mechanism, own.sketch_share(rows)
+    assert share == pytest.approx(0.1 * times, rel=1e-3)
+    for known in (rows, math.inf):
+        steps = {step.request: step for step in own.plan(rho, known) if step.where != {"alone": True}}
+        assert steps[Sketches].first_rho <= share * rho * (1 + 1e-12)
+        assert steps[Sketches].rho >= share * rho * (1 - 1e-12)
+        assert steps[Residuals].rho >= own.rho_of_rounds(rho, share) > 0.0
+    spent = {step.request: step.rho for step in own.plan(rho, rows) if step.where != {"alone": True}}
+    assert sum(spent.values()) == pytest.approx(rho)
+
+
+def test_a_larger_share_is_that_of_the_noise_and_of_the_ledger() -> None:
+    rows = np.random.default_rng(2).integers(0, 2, (4_000, 40)).astype(np.uint8)
+    frame = pd.DataFrame(rows | rows[:, :1], columns=[f"c{i}" for i in range(40)])
+    schema = Schema.from_dict({"columns": {name: {"kind": "categorical", "categories": [0, 1]} for name in frame}})
+    made = fedsyn.Synthesizer(schema=schema, epsilon=3.0, delta=1e-5, seed=1).fit(frame)
+    paid = dict[str, float]()
+    for one in made.ledger.releases:
+        mu2 = one["count"] * (one["sensitivity"] / one["sigma"]) ** 2
+        paid[one["name"]] = paid.get(one["name"], 0.0) + mu2
+    # 1,000 triples hold nearly all of 780 pairs; with all of them it is the root of (780 + 407) / 500.
+    assert 1.50 < paid["sketch"] / paid["one-way"] <= 1.541
+    assert sum(paid.values()) == pytest.approx(PrivacyBudget(3.0, 1e-5).mu ** 2, rel=1e-6)
 
 
 def test_nothing_is_measured_that_the_model_has_no_room_for() -> None:

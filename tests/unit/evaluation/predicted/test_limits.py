@@ -132,10 +132,13 @@ def test_before_a_run_the_limit_is_that_of_even_columns() -> None:
 
 
 def test_before_a_run_combinations_of_three_take_their_part_of_the_budget_where_all_pairs_are_looked_at() -> None:
-    """By hand: each of four in eight entries adds an eighth of squared sensitivity."""
+    """By hand: each of four in eight entries adds an eighth of squared sensitivity.
+
+    A pair is in two of them, so that they may have 2^(1/3) times as much noise.
+    """
     columns = {f"c{i}": {"kind": "boolean"} for i in range(4)}
     one = Foreseen(Schema.from_dict({"columns": columns}), {}, 2_000, 0.01, 8, 4)
-    for looked, squared in ((6, 6 / 4 + 4 / 8), (3, 3 / 4)):
+    for looked, squared in ((6, 6 / 4 + 4 / 8 / 2 ** (2 / 3)), (3, 3 / 4)):
         variance = (squared / 0.01 / 2_000 + 0.25) / 2_000
         assert one.limits(looked) == pytest.approx([np.sqrt(needed(1, 0.05 / looked) * variance / 0.25)] * 6)
 
