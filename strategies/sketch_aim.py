@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 from scipy.cluster.hierarchy import DisjointSet
-from scipy.special import chdtrc
+from scipy.special import chdtrc, ndtri
 
 from fedsyn.domain import Floats
 from fedsyn.evaluation.predicted import SketchError
@@ -800,12 +800,14 @@ class Sketched:
         values: one vector per sketch, in records.
         sigma: standard deviation of their noise before weights.
         fitted: parameters per sketch that were fitted to these very values, and are in the model.
+        doubt: what is taken from the mean of three attributes' distances, in its standard deviations.
     """
 
     sketcher: Sketcher
     values: list[npt.NDArray[np.float64]]
     sigma: float
     fitted: Mapping[Clique, float] = field(default_factory=dict)
+    doubt: float = float(ndtri(1.0 - _CHANCE))
     _coarse: WeakKeyDictionary[ModelView, list[Floats]] = field(
         init=False, repr=False, default_factory=WeakKeyDictionary
     )
@@ -850,15 +852,18 @@ class Sketched:
         """Returns squared L1 errors of the model, (sketches,) records^2.
 
         They are shrunk squared distances times the effective support. Cliques of two attributes are shrunk apart from
-        those of three, which mostly have nothing of their own, and those that structural zeros restrict apart from
-        both: what is related has more than the zeros say. The L1 norm of an error that is spread like sqrt(p) is its L2
-        norm times the root of the effective support; no error is larger than 2 n, whatever the noise says.
+        those of three, and those that structural zeros restrict apart from both: what is related has more than the
+        zeros say. Cliques of three mostly have nothing of their own, and noise may give each of a thousand a little:
+        from their mean is taken what noise exceeds in one run of twenty. The L1 norm of an error that is spread like
+        sqrt(p) is its L2 norm times the root of the effective support; no error is larger than 2 n, whatever the noise
+        says.
         """
         squared, spread, support = self.distances(view)
         known = view.model.domain.impossible
         kinds = np.array([2 * len(q) + (known(q) is not None) for q in self.sketcher.cliques])
         for kind in np.unique(kinds):
-            squared[kinds == kind] = shrunk(squared[kinds == kind], spread[kinds == kind])
+            doubt = self.doubt if kind >= 2 * 3 else 0.0
+            squared[kinds == kind] = shrunk(squared[kinds == kind], spread[kinds == kind], doubt)
         return np.asarray(np.minimum(squared * support, (2.0 * view.model.total) ** 2))
 
     def shows(self, view: ModelView) -> bool:

@@ -29,6 +29,7 @@ WITHOUT: dict[str, Assignments] = {
     "factor, order": (_VARIANT, "mechanism.factors=false"),
     "forest": (_VARIANT, "mechanism.forest=false"),
     "many": (_VARIANT, "mechanism.many=false"),
+    "doubt": (_VARIANT, "mechanism.doubt=false"),
     "weights": (_VARIANT, "mechanism.weights=false"),
     "groups": (_VARIANT, "mechanism.resolution=cells"),
     "room": (_VARIANT, "mechanism.room=false"),

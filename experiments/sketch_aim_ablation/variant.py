@@ -37,6 +37,7 @@ from fedsyn.plugins.clients.sketch_aim import (
     SketchAimClient,
     SketchAimContract,
     SketchAimOptions,
+    Sketches,
     Weight,
 )
 from fedsyn.plugins.strategies.sketch_aim import Part, SketchAim, Sketched, expanded, in_cells, integer_weights
@@ -67,6 +68,7 @@ class VariantOptions(SketchAimOptions):
         staged: the plan of round t fills t/T of the tree; else of all.
         forest: the first plan begins with a spanning forest.
         many: many sketches have a larger share of the budget.
+        doubt: a mean of triples' sketches that noise alone could give is not believed.
         weights: sketches of pairs have less noise than those of triples, as more queries need them.
         residuals: chosen marginals are measured without their one-way parts; else as counts.
         factors: hidden factors, and an order for values that have none, are looked for in interactions of pairs.
@@ -82,6 +84,7 @@ class VariantOptions(SketchAimOptions):
     staged: bool = True
     forest: bool = True
     many: bool = True
+    doubt: bool = True
     weights: bool = True
     residuals: bool = True
     factors: bool = True
@@ -285,6 +288,12 @@ class Variant(SketchAim):
         if self.options.finds_factors:
             return super().link(sketched, measurements, left)
         return sketched
+
+    def sketches_of(self, request: Sketches, sums: Summed) -> Sketched:
+        self.sketches = super().sketches_of(request, sums)
+        if not self.options.doubt:
+            self.sketches = replace(self.sketches, doubt=0.0)
+        return self.sketches
 
     def shrinkage_of(self, departures: Mapping[Clique, Departure], measurements: Iterable[Measurement]) -> float | None:
         """Returns the shrinkage, from sketches by groups; the others do not tell it."""

@@ -28,7 +28,7 @@ from fedsyn.table.counting.workload import Candidates, Workload, subsets
 SURVIVING = 0.25
 
 
-def shrunk(squared: Floats, spread: Floats) -> Floats:
+def shrunk(squared: Floats, spread: Floats, doubt: float = 0.0) -> Floats:
     """Returns posterior means of non-negative squared distances, from unbiased estimates.
 
     The prior is exponential, its mean that of the estimates: where nothing but noise shows, nothing is believed.
@@ -36,10 +36,11 @@ def shrunk(squared: Floats, spread: Floats) -> Floats:
     Args:
         squared: (m,) unbiased estimates.
         spread: (m,) their standard deviations, positive.
+        doubt: standard deviations of the estimates' mean that are taken from it.
     """
     if not len(squared):
         return squared
-    mean = float(np.mean(squared))
+    mean = float(np.mean(squared)) - doubt * sqrt(float(np.mean(spread**2)) / len(squared))
     centre = squared - spread**2 / max(mean, 1e-3 * float(np.mean(spread)))
     z = centre / spread
     above: Floats = np.exp(-0.5 * z * z - 0.5 * np.log(2.0 * pi) - log_ndtr(z))

@@ -227,7 +227,7 @@ def looks(
     # The released sketches of pairs, with their distances shrunk together.
     sketched = {domain.canonical(g.clique): g for g in sketches if len(g.clique) == 2 and g.alone is not None}
     off = [np.array([getattr(g, name) for g in sketched.values()]) for name in ("squared", "spread")]
-    apart = dict(zip(sketched, shrunk(*off).tolist(), strict=True))
+    apart = dict(zip(sketched, shrunk(off[0], off[1]).tolist(), strict=True))
     view, chance = ModelView(effects.model), CHANCE / max(1, len(pairs))  # type: ignore[arg-type]
     there = values_there(schema)
     silent = there.keys() & {*row_columns(schema.rows)} if schema is not None and there else frozenset[str]()
