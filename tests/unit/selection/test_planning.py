@@ -86,6 +86,18 @@ def test_squared_distances_are_posterior_means() -> None:
     assert np.isfinite(shrunk(np.array([-1e9, 1e9]), np.array([1.0, 1e8]))).all()
 
 
+def test_a_mean_that_noise_explains_is_not_believed_where_it_is_doubted() -> None:
+    """All of 1,000 distances but one are 0, seeded: undoubted posterior means add up to what noise happens to show."""
+    noise = np.random.default_rng(1).normal(size=1_000)
+    noise += 1.2 * 1_000**-0.5 - noise.mean()  # as much in the mean as noise exceeds in one run of nine
+    noise[0] = 12.0
+    believed, doubted = shrunk(noise, np.ones(1_000)), shrunk(noise, np.ones(1_000), 1.645)
+    assert doubted[1:].sum() < 0.2 * believed[1:].sum()
+    assert shrunk(noise + 1.0, np.ones(1_000), 1.645).sum() == pytest.approx(
+        shrunk(noise + 1.0, np.ones(1_000)).sum(), rel=0.05
+    )
+
+
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("workload", [TRIPLES, WEIGHED])

@@ -572,7 +572,8 @@ def test_what_public_zeros_restrict_is_believed_by_itself() -> None:
     assert len(set(kinds)) == 4
     for kind in set(kinds):
         own = [i for i, other in enumerate(kinds) if other == kind]
-        expected[own] = shrunk(squared[own], spread[own]) * support[own]
+        doubt = 1.6448536 if kind[0] == 3 else 0.0  # of triples' mean what noise exceeds in one run of twenty
+        expected[own] = shrunk(squared[own], spread[own], doubt) * support[own]
     found, others = held.sketched.errors(ModelView(model)), held.sketched.errors(ModelView(held.model))
     assert found == pytest.approx(np.minimum(expected, (2.0 * model.total) ** 2))
     assert not np.allclose(found, others, rtol=0.01)
