@@ -31,6 +31,7 @@ from fedsyn.table.schema.column_base import ColumnBase
 from fedsyn.table.schema.columns import no_or_yes
 from fedsyn.table.schema.digits import numbers_in
 from fedsyn.table.schema.draft import GuessOptions, guess_of
+from fedsyn.table.schema.profile import held_by
 from fedsyn.table.schema.values import MISSING_TEXT, is_missing, written
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
@@ -44,7 +45,7 @@ _GUESSED = 20_000  # rows that show how a column is written
 _DRAWN = 24  # cells of a picture, at most
 _DAY = 86_400e6  # microseconds
 REST, MISSING, NEW = "the rest", "missing", "in no real row"
-#: Stands for a word that fewer than `FEW_ROWS` real rows have: it is compared, and it is not written anywhere.
+#: Stands for a word that fewer than `FEW_ROWS` real rows, or people, have: it is compared, and written nowhere.
 UNNAMED = "a word of few rows"
 
 
@@ -196,6 +197,7 @@ class Reading:
         at: (cells,) mean of the real numbers in each cell; where there is none, its least number.
         words: word -> place among those with a code of their own.
         rare: the other real words.
+        few: words that so few real rows have, or people, that no report names them.
         counts: (size,) real rows of each code.
         unshared: share of the real rows whose word no other row, or person, has. A new row of the same kind holds a
             word of no row with a chance of about that (Good 1953, after Turing).
@@ -208,6 +210,7 @@ class Reading:
     at: Floats
     words: Mapping[str, int]
     rare: frozenset[str]
+    few: frozenset[str]
     counts: Integers
     unshared: float
 
@@ -223,9 +226,11 @@ class Reading:
         frequent = sorted(cells.counts, key=lambda word: (-cells.counts[word], word))
         words = {word: at for at, word in enumerate(frequent[:_WORDS])}
         unshared = float((cells.unshared & (cells.at >= 0)).sum()) / max(1, len(cells.at))
-        none = cls(
-            notation, least, lows, alone, at, words, frozenset(frequent[_WORDS:]), np.zeros(0, np.int64), unshared
-        )
+        there = cells.at >= 0
+        held = held_by(cells.at[there], None if cells.whose is None else cells.whose[there], len(cells.words))
+        few = frozenset(word for word, holders in zip(cells.words, held, strict=True) if holders < FEW_ROWS)
+        rest = frozenset(frequent[_WORDS:])
+        none = cls(notation, least, lows, alone, at, words, rest, few, np.zeros(0, np.int64), unshared)
         return replace(none, counts=np.bincount(none.codes(cells), minlength=none.size))
 
     @property
@@ -279,10 +284,9 @@ class Reading:
     def labels(self) -> tuple[str, ...]:
         """Text of each code.
 
-        It is a value, or the least one of its cell. A word of few real rows is not named.
+        It is a value, or the least one of its cell. A word of few real rows, or people, is not named.
         """
-        rows = dict(zip(self.words, self.counts[len(self.lows) :].tolist(), strict=False))
-        words = (word if rows.get(word, 0) >= FEW_ROWS else UNNAMED for word in self.words)
+        words = (UNNAMED if word in self.few else word for word in self.words)
         return (*self.texts(np.fmax(self.lows, self.least)), *words, REST, MISSING, NEW)
 
     @property

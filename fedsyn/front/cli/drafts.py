@@ -76,11 +76,13 @@ def sentences(draft: Draft, rows: int) -> list[str]:
         lines.append(f"Left out of the synthetic table: {', '.join(apart)}; --keep {shlex.quote(name)} {keeps}.")
     for name, (values, held) in folded.items():
         folds = "is not listed and becomes" if values == 1 else "are not listed and become"
-        lines.append(f"{name}: {counted(values, 'value')}, in {counted(held, 'row')} together, {folds} 'other'.")
+        holders = f"in {counted(held, 'row')}" if draft.persons is None else f"of {counted(held, 'person', 'people')}"
+        lines.append(f"{name}: {counted(values, 'value')}, {holders} together, {folds} 'other'.")
     if rare:
         named = ", ".join(f"{name} ({count})" for name, count in rare.items())
+        who = "rows" if draft.persons is None else "people"
         lines.append(
-            f"Categories that fewer than {FEW_ROWS} rows hold: {named}. They are approved only with a reason "
+            f"Categories that fewer than {FEW_ROWS} {who} hold: {named}. They are approved only with a reason "
             "(public: WHY), or folded into 'other'."
         )
     lines += [f"{name}: {hint}." for name, hints in draft.schema.hints.items() for hint in hints]

@@ -1,6 +1,6 @@
 """Approval of drafted columns.
 
-It says what is left to approve, and which categories few rows hold.
+It says what is left to approve, and which categories few rows, or people, hold.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedsyn.domain import Integers
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.output import counted, first_of
@@ -31,6 +32,7 @@ from fedsyn.table.schema.vocabulary import (
     rows_each,
     several_rows,
 )
+from fedsyn.table.schema.whose import PersonColumn
 
 #: What stands above a draft.
 DRAFT_NOTE = """\
@@ -52,9 +54,9 @@ class How:
     """Options with which columns are approved.
 
     Attributes:
-        few: rows that have to hold a category before it may be approved without a reason.
+        few: rows, or people, that have to hold a category before it may be approved without a reason.
         public: why the categories of these columns are public, whoever holds them.
-        fold: puts categories that few rows hold into "other".
+        fold: puts categories that few hold into "other".
         private: takes the bounds and categories of these columns out, so that a run finds them by noisy sums.
     """
 
@@ -69,7 +71,7 @@ class Finding:
     """Facts that a table shows about a column.
 
     Attributes:
-        rare: categories of the column that some rows hold, but fewer than asked for.
+        rare: categories of the column that some rows, or people, hold, but fewer than asked for.
         values: what the rows of a column of categories hold, as text.
         shown: what the rows hold, in words: for the eyes of their holder.
     """
@@ -82,12 +84,13 @@ class Finding:
 def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str, Finding]:
     """Returns findings about each modelled column of a schema.
 
-    Open columns are left out, because nothing of them stands in the schema yet.
+    Open columns are left out, because nothing of them stands in the schema yet. Where the schema says who a person is,
+    a category is held by people: one of them with many rows is one.
 
     Args:
         schema: the `Schema` of the table.
         frame: its rows, as text or typed.
-        few: rows that have to hold a category before it may be approved without a reason.
+        few: rows, or people, that have to hold a category before it may be approved without a reason.
 
     Raises:
         DataError: the table lacks a column of the schema.
@@ -96,24 +99,26 @@ def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str,
     schema.require_columns(frame.columns)
     # Of open columns nothing stands in the schema yet.
     columns = {name: column for name, column in schema.columns.items() if name not in schema.open}
-    return {name: _finding(schema, column, frame[name], few) for name, column in columns.items()}
+    persons = PersonColumn.of(schema)
+    whose = None if persons is None else persons.numbered(frame)
+    return {name: _finding(schema, column, frame[name], few, whose) for name, column in columns.items()}
 
 
-def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
+def _finding(schema: Any, column: Any, series: pd.Series, few: int, whose: Integers | None) -> Finding:
     if isinstance(column, BinnedColumn):
         return _ordered(schema, column, series)
     # "NA" may be a country.
-    profile = Profile.of(series, frozenset(word for word in schema.missing_text if not column.lists(word)))
+    missing = frozenset(word for word in schema.missing_text if not column.lists(word))
+    profile = Profile.of(series, missing, whose)
     texts: list[str] = profile.texts.to_pylist()
-    codes = np.array([column.code_of(text, schema.missing_text) for text in texts], dtype=np.int64)
-    is_listed = np.array([column.lists(text) for text in texts], dtype=bool)
-    rows = np.bincount(codes[is_listed], weights=profile.counts[is_listed], minlength=column.size)
-    listed = column.listed_codes
+    codes = [column.code_of(text, schema.missing_text) if column.lists(text) else -1 for text in texts]
+    rows, listed = dict.fromkeys(range(column.size), 0) | profile.held([[code] for code in codes]), column.listed_codes
     rare = tuple(column.values[code] for code in listed if 0 < rows[code] < few)
     often = sorted(listed, key=lambda code: -rows[code])
-    shown = first_of([f"{written(column.values[code])} {int(rows[code]):,}" for code in often], _SHOWN)
-    shown += f"; {len(rare)} held by fewer than {few} rows" if rare else ""
-    shown += _others(profile.missing, int(profile.counts[~is_listed].sum()))
+    shown = first_of([f"{written(column.values[code])} {rows[code]:,}" for code in often], _SHOWN)
+    shown = shown if whose is None else f"in people: {shown}"
+    shown += f"; {len(rare)} held by fewer than {few} {_who_hold(schema)}" if rare else ""
+    shown += _others(profile.missing, rows.get(-1, 0), "row" if whose is None else "person")
     return Finding(rare, values=tuple(texts), shown=shown)
 
 
@@ -138,9 +143,15 @@ def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
     return Finding(shown=f"from {low} to {high}, half of them up to {middle}{others}")
 
 
-def _others(absent: int, unplaced: int) -> str:
+def _others(absent: int, unplaced: int, who: str = "row") -> str:
     missing = f"; {absent:,} missing" if absent else ""
-    return f"{missing}; {counted(unplaced, 'row')} with something else" if unplaced else missing
+    some = counted(unplaced, who, "people" if who == "person" else None)
+    return f"{missing}; {some} with something else" if unplaced else missing
+
+
+def _who_hold(schema: Any) -> str:
+    """Returns who holds a category: rows, or people."""
+    return "rows" if schema.persons is None else "people"
 
 
 #: Mark of the identifier of `persons` while what they say was read from data.
@@ -281,7 +292,9 @@ def left(schema: Any, results: Mapping[str, Finding] | None = None, few: int = F
             else ("some" if "rare" in column.drafted else 0)
         )
         if rare and column.public is None:
-            words.append(f"{rare} of its categories {'is' if rare == 1 else 'are'} held by fewer than {few} rows")
+            words.append(
+                f"{rare} of its categories {'is' if rare == 1 else 'are'} held by fewer than {few} {_who_hold(schema)}"
+            )
         result[name] = words
     return result
 
@@ -363,13 +376,14 @@ def approved_columns(
             raise SchemaError(f"{where}: a column's name is text, found {type(name).__name__}")
         if name not in columns:
             raise SchemaError(f"{where} has no column '{name}'{nearest(name, columns)}")
-    return {name: _approved(columns[name], data[name], (results or {}).get(name), how, name, where) for name in names}
+    return {name: _approved(schema, name, data[name], (results or {}).get(name), how, where) for name in names}
 
 
 def _approved(
-    column: ColumnBase, data: Mapping[str, Any], known: Finding | None, how: How, name: str, where: str
+    schema: Any, name: str, data: Mapping[str, Any], known: Finding | None, how: How, where: str
 ) -> dict[str, Any]:
-    """A column, which is `data` as plain data, approved."""
+    """A column of a schema, which is `data` as plain data, approved."""
+    column: ColumnBase = schema.every_column[name]
     data = dict(data)
     rare: tuple[Any, ...] = known.rare if known is not None else ()
     marked = "rare" in column.drafted and known is None
@@ -378,20 +392,20 @@ def _approved(
     if how.fold and rare:
         data, rare = _folded(data, rare, where, name), ()
     if (rare or marked) and not (how.public or column.public):
-        raise SchemaError(_refusal(where, name, len(rare), how.few))
+        raise SchemaError(_refusal(where, name, len(rare), f"{how.few} {_who_hold(schema)}"))
     data |= {"public": how.public} if how.public else {}
     marks = [mark for mark in data.get("drafted", []) if mark != "rare"]
     return data | ({"drafted": marks} if marks else {}) | {"approved": True}
 
 
-def _refusal(where: str, name: str, rare: int, few: int) -> str:
+def _refusal(where: str, name: str, rare: int, few: str) -> str:
     some = (
         f"{rare} of the categories of '{name}' {'is' if rare == 1 else 'are'}"
         if rare
         else (f"categories of '{name}' are")
     )
     return (
-        f"{where}: {some} held by fewer than {few} rows, and may tell of single persons: take them out, put them into "
+        f"{where}: {some} held by fewer than {few}, and may tell of single persons: take them out, put them into "
         "'other' (--fold, with --data FILE), let the run find what is frequent (--private), or say why they are "
         "public (--public WHY, in the file public: WHY)"
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsyn.domain import Integers
 from fedsyn.lazy import pa, pd
 from fedsyn.output import counted
 from fedsyn.table.schema import vocabulary
@@ -33,7 +34,7 @@ from fedsyn.table.schema.column_base import (
 from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn
 from fedsyn.table.schema.draft_request import checked_names
 from fedsyn.table.schema.drafted_bins import FINEST
-from fedsyn.table.schema.drafted_values import counted_numbers, far_codes
+from fedsyn.table.schema.drafted_values import Held, far_codes
 from fedsyn.table.schema.ordered import (
     DateColumn,
     DatetimeColumn,
@@ -74,8 +75,8 @@ class Guess:
         values: number of different values.
         missing: share of the rows without one.
         why: of the guess, in words; a value that it names is one that many rows hold.
-        folded: (values, rows) that become the category "other".
-        rare: number of listed categories that fewer than `FEW_ROWS` rows hold.
+        folded: (values, rows) that become the category "other"; of persons, who hold each value once.
+        rare: number of listed categories that fewer than `FEW_ROWS` rows, or people, hold.
         missing_values: words of a fixed list that were taken for missing values.
         hints: what a person should look at, in sentences (`vocabulary.HINTS`).
     """
@@ -100,6 +101,7 @@ class GuessOptions:
         keep: whether the column is to be kept, whatever it looks like.
         decimal: the decimal mark of text, where somebody said it.
         stored: whether the table had dtypes, which come back (a file of text has none).
+        whose: (rows,) number of each row's person, who counts once for each value; None: each row counts.
     """
 
     bins: int = FINEST
@@ -107,6 +109,11 @@ class GuessOptions:
     keep: bool = False
     decimal: str | None = None
     stored: bool = True
+    whose: Integers | None = None
+
+    def profile(self, series: pd.Series) -> Profile:
+        """Returns the profile of a column of these rows."""
+        return Profile.of(series, whose=self.whose)
 
 
 def made(
@@ -209,7 +216,7 @@ def _among_words(profile: Profile, options: GuessOptions, keys: dict[str, Any]) 
             | {"drafted": (*guess.column.drafted, *found, *(("unlisted",) if left else ()))}
         )
         what = "cannot be read as the others are; the run counts such cells together and writes none of them"
-        hints = (f"{counted(held, 'cell')} {what}",) if left else ()
+        hints = (f"{counted(held, 'cell' if options.whose is None else 'value')} {what}",) if left else ()
         parts = [(limits, "censored"), ([text for text in often if text not in limits], "missing_codes")]
         shares = (
             vocabulary.of_rows(key, texts, sum(words[text] for text in texts), profile.rows) for texts, key in parts
@@ -227,14 +234,16 @@ def _with_codes(series: pd.Series, guess: Guess, options: GuessOptions) -> Guess
     column = guess.column
     if not isinstance(column, BinnedColumn) or column.scale[0] not in (NUMBERS, MOMENTS):
         return guess
-    numbers, counts = counted_numbers(column, series, MISSING_TEXT.union(guess.missing_values))
+    numbers, _, counts = Held.of(column, series, MISSING_TEXT.union(guess.missing_values), options.whose)
     known, bad = column.parse_all(vocabulary.sentinels(dates=column.scale[0] == MOMENTS), MISSING_TEXT)
     codes = far_codes(numbers, counts, known[~bad].tolist())
     if not codes:
         return guess
     labels = series.drop_duplicates()
     parsed, _ = column.parse_all([None if is_missing(label) else label for label in labels.tolist()], MISSING_TEXT)
-    rest = _plain_guess(series[~series.isin(labels[np.isin(parsed, codes)])], options)
+    left = ~series.isin(labels[np.isin(parsed, codes)]).to_numpy(bool)
+    whose = None if options.whose is None else options.whose[left]
+    rest = _plain_guess(series[left], replace(options, whose=whose))
     if not isinstance(rest.column, BinnedColumn) or type(rest.column) is not type(column):
         return guess
     numeric = column.scale[0] == NUMBERS
@@ -242,7 +251,7 @@ def _with_codes(series: pd.Series, guess: Guess, options: GuessOptions) -> Guess
     update = {"missing_codes": (*column.missing_codes, *words), "missing": column.missing}
     update["drafted"] = (*(mark for mark in rest.column.drafted if mark != "missing_codes"), "missing_codes")
     held = int(counts[np.isin(numbers, codes)].sum())
-    why = f"{rest.why}; {vocabulary.of_rows('missing_codes', words, held, len(series))}"
+    why = f"{rest.why}; {vocabulary.of_rows('missing_codes', words, held, options.profile(series).rows)}"
     return replace(guess, column=rest.column.model_copy(update=update), why=why)
 
 
@@ -265,7 +274,7 @@ def _rolled_up(profile: Profile, options: GuessOptions, keys: dict[str, Any]) ->
     for leading in range(longest, 0, -1):
         short = profile.replaced(rf"^(.{{{leading}}}).*$", r"\1")
         cutoff = _kept(short)
-        if short.values <= most and cutoff > 1 and 2 * int(short.counts[:cutoff].sum()) >= profile.present:
+        if short.values <= most and cutoff > 1 and 2 * int(short.counts[:cutoff].sum()) >= short.present:
             guess = _listed(short, CodeColumn, {**keys, "leading": leading}, what, options)
             return replace(guess, why=f"{what}, {profile.values:,} of them: by the first {leading}")
     return None
@@ -365,7 +374,7 @@ def _listed(
         keys |= {"other": other}
     elif not named:  # all are listed: what other rows hold beyond them is counted, and in no table
         keys |= {"other": False, "unlisted": True}
-    folded = (profile.values - cutoff, int(profile.counts[cutoff:].sum()))
+    folded = (profile.values - cutoff, profile.held([[at >= cutoff] for at in range(profile.values)]).get(True, 0))
     rare = int(np.count_nonzero(profile.counts[:cutoff] < vocabulary.FEW_ROWS))
     guess = made(profile, kind, keys, why, "categories", rare)
     return replace(guess, folded=folded)
@@ -405,13 +414,13 @@ def typed_guess(series: pd.Series, options: GuessOptions) -> Guess | None:
         return _category(series, options, keys)
     if pd.api.types.is_bool_dtype(dtype) or types == {bool}:
         why = "true and false" if types else f"dtype {dtype}"
-        return made(Profile.of(series), BooleanColumn, keys, why, "categories")
+        return made(options.profile(series), BooleanColumn, keys, why, "categories")
     if pd.api.types.is_complex_dtype(dtype) or types & {list, dict, set, np.ndarray, bytes}:
         what = "lists, records or bytes" if types else "complex numbers"
         return Guess(DropColumn(drafted=("kind",), stored=str(dtype)), 0, 0.0, f"{what}, of which no kind is")
     kind: type[TemporalColumn] = DateColumn
     if not len(present):
-        return text_guess(Profile.of(series), options, str(dtype))
+        return text_guess(options.profile(series), options, str(dtype))
     if isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype):
         return quantity(_counted(series), of_decimals(present, dtype.pyarrow_dtype.scale), options, keys)
     if pd.api.types.is_numeric_dtype(dtype) or (types and types <= {int, float}):
@@ -459,7 +468,7 @@ def _category(series: pd.Series, options: GuessOptions, keys: dict[str, Any]) ->
 
     Categories of text may still be names.
     """
-    profile = Profile.of(series)
+    profile = options.profile(series)
     if not profile.values:
         return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
     if not options.keep:
@@ -488,7 +497,7 @@ def _numbers(series: pd.Series, options: GuessOptions) -> Guess:
     present = numbers[np.isfinite(numbers)]
     few = not present.size or np.abs(present).max() <= LARGEST_INTEGER  # every float beyond is whole
     if pd.api.types.is_integer_dtype(series.dtype) or (few and (present == np.floor(present)).all()):
-        return text_guess(Profile.of(series), options, stored)
+        return text_guess(options.profile(series), options, stored)
     profile, sizes = _counted(series), np.abs(present[present != 0])
     if not options.keep and (why := vocabulary.personal_by_name(profile)) is not None:
         return set_aside(profile, IdentifierColumn, why, stored)
@@ -504,16 +513,17 @@ def guessed_columns(
     *,
     decimal: str | None = None,
     text: bool = False,
+    whose: Integers | None = None,
 ) -> dict[str, Guess]:
     """Guesses each column's kind, with the finest bins.
 
-    The arguments, and what is raised, are those of `drafting.draft_columns`.
+    The arguments, and what is raised, are those of `drafting.draft_columns`; `whose` is that of `GuessOptions`.
     """
     names = checked_names(frame, bins, label, keep)
     guesses = {}
     for j, name in enumerate(names):
         is_label = name == label
-        options = GuessOptions(bins or FINEST, is_label, is_label or name in keep, decimal, stored=not text)
+        options = GuessOptions(bins or FINEST, is_label, is_label or name in keep, decimal, not text, whose)
         guesses[name] = guess_of(frame.iloc[:, j].rename(name), options)
     guesses |= _in_thousands(guesses, frame, options)
     for name, guess in guesses.items():
@@ -548,12 +558,12 @@ def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> di
     return data | ({"missing_values": words} if words else {})
 
 
-def _of_persons(series: pd.Series, guess: Guess) -> str | None:
+def _of_persons(series: pd.Series, guess: Guess, options: GuessOptions) -> str | None:
     """Returns a hint on a kept column of persons, or None.
 
     The column's name says so, or most of its rows hold values that are too rare to list, as the numbers of persons are.
     """
-    unlisted = guess.folded[1] * 2 > round((1 - guess.missing) * len(series))
+    unlisted = bool(guess.folded[1]) and guess.folded[1] * 2 > options.profile(series).present
     if not unlisted and not vocabulary.names_an_identifier(str(series.name), guess.values):
         return None
     profile = Profile.of(series)
@@ -566,11 +576,11 @@ def guess_of(series: pd.Series, options: GuessOptions) -> Guess:
 
 def _plain_guess(series: pd.Series, options: GuessOptions) -> Guess:
     stored = str(series.dtype) if options.stored else None
-    guess = typed_guess(series, options) or text_guess(Profile.of(series), options, stored)
+    guess = typed_guess(series, options) or text_guess(options.profile(series), options, stored)
     modelled = not isinstance(guess.column, AsideColumn)
     if modelled and guess.values == 1 and not guess.missing and not options.keep and len(series) >= vocabulary.ENOUGH:
         why = "one value in every row: there is nothing to learn"
         return replace(guess, column=DropColumn(drafted=("kind",), stored=stored), why=why, rare=0, hints=())
-    if modelled and (hint := _of_persons(series, guess)):
+    if modelled and (hint := _of_persons(series, guess, options)):
         return replace(guess, hints=(*guess.hints, hint))
     return guess

@@ -241,10 +241,13 @@ def without_others(guesses: Mapping[str, Guess], frame: pd.DataFrame, holders: C
     )
     others = {name for name in repeats if not repeats[name] or (of_one_row and not vocabulary.is_person(name))}
     marked_too = {name for name in others if guesses[name].column.person}  # type: ignore[attr-defined]
-    return {name: _unmarked(guess) if name in marked_too else guess for name, guess in guesses.items()}
+    return {name: unmarked(guess) if name in marked_too else guess for name, guess in guesses.items()}
 
 
-def _unmarked(guess: Guess) -> Guess:
+def unmarked(guess: Guess) -> Guess:
+    """Returns a guess that does not take an identifier for persons."""
+    if not getattr(guess.column, "person", False):
+        return guess
     drafted = tuple(mark for mark in guess.column.drafted if mark != "person")
     return replace(guess, column=guess.column.model_copy(update={"person": False, "drafted": drafted}), hints=())
 

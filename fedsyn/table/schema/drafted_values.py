@@ -21,6 +21,7 @@ from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.encoding import numbers_alone
 from fedsyn.table.schema.formats import plain
 from fedsyn.table.schema.ordered import DateColumn, TemporalColumn, WrittenNumber
+from fedsyn.table.schema.profile import held_by
 from fedsyn.table.schema.vocabulary import ENOUGH, FEW_ROWS, codes_apart, limit_in, sentinel
 
 #: A table keeps the share of a value if it is off by no more than this: half of what is called lost
@@ -39,12 +40,6 @@ _EXCEL = 32_874, 54_789
 _MONTH = 365.2425 / 12  # days
 
 Counts = npt.NDArray[np.int64]
-
-
-def counted_numbers(column: BinnedColumn, series: pd.Series, missing: frozenset[str]) -> tuple[Floats, Counts]:
-    """Returns the different finite numbers of a column, ascending, with their rows."""
-    numbers, _ = numbers_alone(column, series, missing)
-    return np.unique(numbers[np.isfinite(numbers)], return_counts=True)
 
 
 class Held(NamedTuple):
@@ -75,10 +70,7 @@ class Held(NamedTuple):
         numbers, _ = numbers_alone(column, series, missing)
         known = np.isfinite(numbers)
         found, at, rows = np.unique(numbers[known], return_inverse=True, return_counts=True)
-        if whose is None:
-            return cls(found, rows, rows)
-        each = np.unique(np.stack([at.reshape(-1), whose[known]]), axis=1)[0]
-        return cls(found, rows, np.bincount(each, minlength=len(found)))
+        return cls(found, rows, rows if whose is None else held_by(at.reshape(-1), whose[known], len(found)))
 
     def among(self, which: Flags) -> Held:
         """Returns some of the numbers."""
@@ -224,7 +216,7 @@ def far_codes(numbers: Floats, counts: Counts, known: Collection[float]) -> list
 
     Args:
         numbers: (k,) different finite ones.
-        counts: (k,) rows of each.
+        counts: (k,) rows of each, or people.
         known: numbers that tables use for missing values.
     """
     order = np.argsort(numbers)
@@ -240,9 +232,14 @@ def far_codes(numbers: Floats, counts: Counts, known: Collection[float]) -> list
     return codes
 
 
-def hints_on_numbers(column: BinnedColumn, series: pd.Series, missing: frozenset[str]) -> tuple[str, ...]:
-    """Returns hints on a column of numbers; of several the first."""
-    numbers, counts = counted_numbers(column, series, missing)
+def hints_on_numbers(
+    column: BinnedColumn, series: pd.Series, missing: frozenset[str], whose: Integers | None = None
+) -> tuple[str, ...]:
+    """Returns hints on a column of numbers; of several the first.
+
+    The arguments are those of `Held.of`.
+    """
+    numbers, _, counts = Held.of(column, series, missing, whose)
     if column.scale[0] != NUMBERS or not len(numbers):
         return ()
     values = [float(column.bound(number)) for number in numbers.tolist()]

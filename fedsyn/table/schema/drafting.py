@@ -28,6 +28,7 @@ from fedsyn.table.schema.drafted_persons import (
     persons_apart,
     proposed_persons,
     require_apart,
+    unmarked,
     without_others,
 )
 from fedsyn.table.schema.drafted_values import hints_on_numbers
@@ -130,7 +131,7 @@ def in_bins(
     for frame, whose in tables:
         columns = {name: guess.column for name, guess in guesses.items() if name in frame.columns}
         for name, column in resolved(columns, frame, words, bins, width=width, whose=whose).items():
-            hints = (*guesses[name].hints, *hints_on_numbers(column, frame[name], words))
+            hints = (*guesses[name].hints, *hints_on_numbers(column, frame[name], words, whose))
             binned[name] = replace(guesses[name], column=column, hints=hints)
     quantities = (DecimalColumn, NumericColumn)
     bounds = {n: (g.column.lower, g.column.upper) for n, g in binned.items() if isinstance(g.column, quantities)}
@@ -170,7 +171,13 @@ def drafted(
     how = partial(guessed_columns, bins=bins, decimal=decimal, text=text)
     plain = how(frame, label=label, keep=keep) if two is None else _guesses_apart(frame, two, label, keep, how)
     plain = without_others(plain, frame, holders) if two is None else plain
-    guesses = in_bins(plain, [Rows(frame)] if two is None else _tables_apart(two), bins)
+    persons = _persons_in(kind, plain, frame, holders, two, label)
+    if persons is not None:
+        plain = _by_people(plain, frame, persons, two, label, keep, how)
+        persons = _persons_in(kind, plain, frame, holders, two, label)
+    key = {} if persons is None else {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
+    width = len(record_columns(kind.from_dict(drafted_schema(plain, label) | key, where))) if key else None
+    guesses = in_bins(plain, _tables_of(persons, frame) if two is None else _tables_apart(two), bins, width)
     if all(isinstance(guess.column, AsideColumn) for guess in guesses.values()):
         raise DataError(
             f"no column of {where} is left to synthesise: each is empty, personal, free text, one value in every row, "
@@ -178,20 +185,12 @@ def drafted(
             + "".join(f"; {note}" for note in notes)
         )
     fine = guesses if bins is not None else {name: _finest(guess) for name, guess in guesses.items()}
-    holding = proposed_constraints(kind.from_dict(drafted_schema(fine, label), where), frame)
+    whose = None if persons is None else persons.whose
+    holding = proposed_constraints(kind.from_dict(drafted_schema(fine, label), where), frame, whose)
     guesses = _as_held(guesses, holding, bins)
-    schema = kind.from_dict(drafted_schema(guesses, label), where)
-    if two is not None:
-        persons: ProposedPersons | None = persons_apart(guesses, two)
-    else:
-        persons = proposed_persons(schema, guesses, frame, holders)
     if persons is not None:
-        key = {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
-        width = len(record_columns(kind.from_dict(drafted_schema(guesses, label) | key, where)))
-        tables = _tables_of(persons, frame) if two is None else _tables_apart(two)
-        guesses = _as_held(in_bins(plain, tables, bins, width), holding, bins)
         guesses[persons.persons.id] = marked(guesses[persons.persons.id], persons)
-        schema = kind.from_dict(drafted_schema(guesses, label) | key, where)
+    schema = kind.from_dict(drafted_schema(guesses, label) | key, where)
     return Draft(schema.remarked(remarks(guesses, holding)), guesses, holding, persons, two)
 
 
@@ -209,8 +208,58 @@ def _as_held(guesses: Mapping[str, Guess], holding: Collection[Proposal], bins: 
     return needed
 
 
-def _tables_of(proposed: ProposedPersons, frame: pd.DataFrame) -> list[Rows]:
-    """Returns what is of persons, one row each, and their rows."""
+def _persons_in(
+    kind: Any,
+    guesses: Mapping[str, Guess],
+    frame: pd.DataFrame,
+    holders: Integers,
+    two: Apart | None,
+    label: str | None,
+) -> ProposedPersons | None:
+    """Returns persons as the rows of a draft show them, or None."""
+    if all(isinstance(guess.column, AsideColumn) for guess in guesses.values()):
+        return None
+    if two is not None:
+        return persons_apart(guesses, two)
+    return proposed_persons(kind.from_dict(drafted_schema(guesses, label)), guesses, frame, holders)
+
+
+def _by_people(
+    guesses: Mapping[str, Guess],
+    frame: pd.DataFrame,
+    proposed: ProposedPersons,
+    two: Apart | None,
+    label: str | None,
+    keep: Collection[str],
+    how: Callable[..., dict[str, Guess]],
+) -> dict[str, Guess]:
+    """Returns guesses that count a value once for each person who holds it.
+
+    A draft names what enough rows hold. Rows of one person are one: a word that one patient has in fifty visits points
+    at that patient. What was set aside stays so, a table of persons has one row of each, and shares of missing cells
+    stay those of rows.
+
+    Args:
+        guesses: column -> what is proposed for it, by rows.
+        frame: the rows.
+        proposed: who they are of.
+        two: persons and their rows, where they are apart.
+        label, keep, how: of the draft.
+    """
+    known = () if two is None else two.own.columns
+    names = [n for n, guess in guesses.items() if n not in known and not isinstance(guess.column, AsideColumn)]
+    own = {"label": label if label in names else None, "keep": [name for name in keep if name in names]}
+    counted = how(frame[names], whose=proposed.whose, **own)
+    return {
+        name: unmarked(replace(counted[name], missing=guess.missing)) if name in counted else guess
+        for name, guess in guesses.items()
+    }
+
+
+def _tables_of(proposed: ProposedPersons | None, frame: pd.DataFrame) -> list[Rows]:
+    """Returns what is of persons, one row each, and their rows; of none, the rows."""
+    if proposed is None:
+        return [Rows(frame)]
     constant = [*proposed.persons.constant]
     first = np.unique(proposed.whose, return_index=True)[1]
     return [Rows(frame[constant].iloc[first]), Rows(frame.drop(columns=constant), proposed.whose)]

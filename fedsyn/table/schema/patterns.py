@@ -2,7 +2,7 @@
 
 They hold in all rows, and are proposed as constraints beside sums, maps and comparisons
 (`fedsyn.table.schema.proposals`). One is proposed only if at least `BREAKS` rows would break it were its columns
-independent of each other, and it names no value that few rows hold.
+independent of each other, and it names no value that few rows, or people, hold.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.domain import Flags, Floats
+from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.conditions import DrawnRows
+from fedsyn.table.schema.profile import held_by
 from fedsyn.table.schema.rules import AnyRule, Dropout, MissingWhere, Nested, When, ZeroTogether
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
@@ -56,10 +57,13 @@ class Patterns:
         columns: modelled ones, in the order of the table.
         rows: of all these columns.
         numbers: column of numbers -> (n,) values, NaN where missing.
+        whose: (n,) number of each row's person, where persons have several rows.
     """
 
-    def __init__(self, columns: Mapping[str, Any], rows: DrawnRows, numbers: Mapping[str, Floats]) -> None:
-        self._columns, self._rows, self._numbers = columns, rows, numbers
+    def __init__(
+        self, columns: Mapping[str, Any], rows: DrawnRows, numbers: Mapping[str, Floats], whose: Integers | None
+    ) -> None:
+        self._columns, self._rows, self._numbers, self._whose = columns, rows, numbers, whose
         self._categories = [name for name, column in columns.items() if isinstance(column, CategoricalColumn)]
 
     @cached_property
@@ -109,16 +113,16 @@ class Patterns:
         later = list(self._columns).index(a) > list(self._columns).index(name)
         some = [None if code >= len(column.values) else column.values[code] for code in np.flatnonzero(absent)]
         # Two columns that are missing together are said once, of the second one.
-        if len(used) > MOST_ENTRIES or held[used].min() < FEW_ROWS or (later and None in some):
+        if len(used) > MOST_ENTRIES or (later and None in some):
             return ()
-        return tuple(some)
+        return tuple(some) if held_by(codes, self._whose, column.size)[used].min() >= FEW_ROWS else ()
 
     def dropouts(self) -> Found:
         """Yields lists of columns, all missing after the first that is.
 
         The longest comes first. Two columns are enough if their names differ in a number only; else three are needed.
         """
-        names = [name for name, mask in self._absent.items() if mask.sum() >= FEW_ROWS]
+        names = [name for name, mask in self._absent.items() if held_by(mask, self._whose, 2)[1] >= FEW_ROWS]
         masks = np.stack([self._absent[name] for name in names]).astype(np.float32) if names else np.zeros((0, 1))
         broken = masks @ (1.0 - masks).T
         expected = masks.sum(axis=1)[:, None] * (1.0 - masks.mean(axis=1))[None, :]

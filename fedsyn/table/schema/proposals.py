@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.domain import Flags, Floats
+from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.errors import SchemaError
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
@@ -27,6 +27,7 @@ from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.conditions import DrawnRows, grid_of
 from fedsyn.table.schema.ordered import DateColumn
 from fedsyn.table.schema.patterns import BREAKS, MOST_ENTRIES, Found, Patterns, absent_in
+from fedsyn.table.schema.profile import held_by
 from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, Dropout, MissingWhere, SumRule
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
@@ -62,13 +63,18 @@ class Proposal:
     better: str = ""
 
 
-def proposed_constraints(schema: Any, frame: pd.DataFrame) -> list[Proposal]:
+def proposed_constraints(schema: Any, frame: pd.DataFrame, whose: Integers | None = None) -> list[Proposal]:
     """Returns the constraints that hold in all rows of a table.
 
     They are on the columns of the table's schema, and can be stated together.
+
+    Args:
+        schema: of the table.
+        frame: its rows.
+        whose: (rows,) number of each row's person, where persons have several rows.
     """
     rows = schema.rows_of(frame)
-    table, plain = _Columns(schema, rows), schema.to_dict()
+    table, plain = _Columns(schema, rows, whose), schema.to_dict()
     proposals: list[Proposal] = []
     for rule, names in table.found(proposals):
         if len(proposals) == _MOST:
@@ -127,11 +133,12 @@ class _Columns:
     Args:
         schema: of its columns.
         rows: its rows, of all modelled columns.
+        whose: (rows,) number of each row's person, where persons have several rows.
     """
 
-    def __init__(self, schema: Any, rows: DrawnRows) -> None:
+    def __init__(self, schema: Any, rows: DrawnRows, whose: Integers | None) -> None:
         self.columns: dict[str, Any] = {n: c for n, c in schema.columns.items() if n not in schema.open}
-        self.label, self.rows = schema.label, rows
+        self.label, self.rows, self.whose = schema.label, rows, whose
         self.categories = [n for n, c in self.columns.items() if isinstance(c, CategoricalColumn)][:_MOST_COLUMNS]
 
     def absent(self, name: str) -> Flags:
@@ -144,7 +151,7 @@ class _Columns:
         Args:
             proposals: those that were taken up so far.
         """
-        patterns = Patterns(self.columns, self.rows, self._families.get(NUMBERS, {}))
+        patterns = Patterns(self.columns, self.rows, self._families.get(NUMBERS, {}), self.whose)
         yield from itertools.chain(self.sums(), self.determined(), patterns.missing(), patterns.dropouts())
         yield from self.orders()
         rules = [one.rule for one in proposals]
@@ -330,7 +337,8 @@ class _Columns:
         used = np.flatnonzero(held)
         shares = answered / max(1, table.sum())
         breaks = np.maximum(held - 1, 0).sum() * (1.0 - (shares**2).sum())
-        if breaks < BREAKS or not 0 < len(used) <= MOST_ENTRIES or held[used].min() < FEW_ROWS:
+        people = held_by(source_codes, self.whose, source.size)
+        if breaks < BREAKS or not 0 < len(used) <= MOST_ENTRIES or people[used].min() < FEW_ROWS:
             return {}
         # Where each column says the other, the later one is computed.
         is_later = len(used) == np.count_nonzero(answered) and names.index(a) > names.index(b)
@@ -344,7 +352,8 @@ class _Columns:
         if column.scale[0] != NUMBERS or absent.any():
             return {}
         groups = sorted(((c, numbers[codes == c]) for c in np.unique(codes)), key=lambda item: float(item[1].min()))
-        if not 2 <= len(groups) <= MOST_ENTRIES or any(len(group) < FEW_ROWS for _, group in groups):
+        people = held_by(codes, self.whose, target.size)
+        if not 2 <= len(groups) <= MOST_ENTRIES or any(people[code] < FEW_ROWS for code, _ in groups):
             return {}
         shares = np.array([len(group) for _, group in groups]) / len(codes)
         overlap = any(low.max() >= high.min() for (_, low), (_, high) in itertools.pairwise(groups))

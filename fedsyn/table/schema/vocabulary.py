@@ -418,13 +418,9 @@ def _several_answers(profile: Profile) -> str | None:
     if not 3 <= len(texts) <= 2000:
         return None
     for mark in (";", "|", ","):
-        rows: dict[str, int] = {}
-        together = 0
-        for text, count in zip(texts, profile.counts.tolist(), strict=True):
-            parts = [part.strip() for part in text.split(mark)]
-            together += count * (len(parts) > 1)
-            for part in parts:
-                rows[part] = rows.get(part, 0) + count
+        parts = [[part.strip() for part in text.split(mark)] for text in texts]
+        rows = profile.held(parts)
+        together = int(profile.counts[[len(some) > 1 for some in parts]].sum())
         few = len(rows) < len(texts) and 2 <= len(rows) <= 30 and min(rows.values()) >= FEW_ROWS
         if few and together >= 0.1 * profile.present and any(text in rows for text in texts):
             answers = ", ".join(sorted(rows))
@@ -485,9 +481,8 @@ def odd_texts(profile: Profile) -> Iterator[dict[str, int]]:
     rows = dict(zip(profile.texts.to_pylist(), profile.counts.tolist(), strict=True))
     for rare in (False, True):
         for numbers, digits in ((True, r"\d+"), (False, r"\d")):
-            shapes, held = {text: re.sub(digits, "9", text) for text in rows if rare}, dict[str, int]()
-            for text, shape in shapes.items():
-                held[shape] = held.get(shape, 0) + rows[text]
+            shapes = {text: re.sub(digits, "9", text) for text in rows if rare}
+            held = profile.held([[shape] for shape in shapes.values()]) if rare else {}
             yield {
                 text: count
                 for text, count in rows.items()
