@@ -227,8 +227,8 @@ def compare_tables(
     some, apart = [of[at] for of, at in zip(codes, counted, strict=False)], _people(by, tables[:2], counted)
     pairs = scored_pairs(readings, paired, some, numbers, apart=apart)
     found = _of_the_whole(columns, pairs, readings, codes, [t[names] for t in tables[:2]], regressions, label, rng)
-    if schema is not None and schema.persons is not None and by is not None:
-        found["persons"] = persons_score(whole[0], whole[1], names, schema.persons, by, rng)
+    if schema is not None and schema.persons is not None:
+        found["persons"] = persons_score(whole[0], whole[1], names, schema, rng)
     missing = {what: why for what, why in found.items() if isinstance(why, str)}
     known: dict[str, Any] = {what: None if what in missing else one for what, one in found.items()}
     known |= {f"{table}_rows": rows for table, rows in sizes.items()}

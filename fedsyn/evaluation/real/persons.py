@@ -21,14 +21,14 @@ from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.evaluation.inputs import sample_rows
 from fedsyn.evaluation.real.columns import ColumnScore, ReadColumn, column_score
 from fedsyn.evaluation.real.pairs import PairScore, scored_pairs
-from fedsyn.evaluation.real.reading import SHARED, Cells, Readings
+from fedsyn.evaluation.real.reading import SHARED, Readings
 from fedsyn.evaluation.record import percent, short
 from fedsyn.evaluation.verdict import Judged, OfPersons, judged
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
-from fedsyn.table.schema.persons import COUNT, Persons, next_name
+from fedsyn.table.schema.persons import COUNT, next_name
 from fedsyn.table.schema.vocabulary import FEW_ROWS
-from fedsyn.table.schema.whose import PersonColumn
+from fedsyn.table.schema.whose import PersonColumn, of_nobody
 
 #: Columns that differ between rows of a person, and are compared along them.
 MOST_ALONG = 30
@@ -165,8 +165,7 @@ def persons_score(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
     names: Sequence[str],
-    persons: Persons,
-    by: PersonColumn,
+    schema: Any,
     rng: np.random.Generator,
 ) -> PersonsScore | str:
     """Returns the persons of a table beside real ones.
@@ -176,11 +175,11 @@ def persons_score(
     Args:
         real, synthetic: rows as they are written.
         names: columns that both have, without the identifier.
-        persons: of the schema; only the order is read.
-        by: the column that says whose a row is.
+        schema: says who is a person, by what their rows stand in order, and which rows are none.
         rng: chooses columns and steps, and the order of rows that have none.
     """
-    tables = (real, synthetic)
+    tables, persons, by = (real, synthetic), schema.persons, PersonColumn.of(schema)
+    assert by is not None
     whose = [one for table in tables if (one := by.numbered(table)) is not None]
     if len(whose) < len(tables):
         return f"needs '{by.name}', which says whose a row is, in both tables"
@@ -189,7 +188,7 @@ def persons_score(
     several = int(np.count_nonzero(np.bincount(whose[0]) > 1))
     own = [name for name in names if several >= FEW_ROWS and differ[name][0] <= SHARED]
     along, rules = [name for name in names if name not in own], list[str]()
-    empty = [_empty([read[name].tables[t] for name in along], len(tables[t])) for t in (0, 1)]
+    empty = [of_nobody(schema, table) for table in tables]
     if len(along) > MOST_ALONG:
         chosen = {*rng.permutation(np.array(along, object))[:MOST_ALONG].tolist()}
         rules.append(f"Along people, {MOST_ALONG} of {len(along)} columns were compared, drawn at random.")
@@ -247,12 +246,6 @@ def _differ(values: Integers, whose: Integers) -> float:
     differs = np.zeros(len(counts), bool)
     differs[whose[values != first[whose]]] = True
     return float(differs[counts > 1].mean()) if (counts > 1).any() else 0.0
-
-
-def _empty(columns: Sequence[Cells], rows: int) -> Flags:
-    """Returns which rows stand for persons without rows, (rows,)."""
-    gone = [np.isnan(cells.numbers) & (cells.at < 0) for cells in columns]
-    return np.asarray(np.logical_and.reduce(gone)) if gone else np.zeros(rows, bool)
 
 
 def _order(

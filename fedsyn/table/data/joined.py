@@ -18,7 +18,7 @@ from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import raw_rows, require_table
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.persons import Persons, require_records, row_columns
-from fedsyn.table.schema.whose import Whose
+from fedsyn.table.schema.whose import Whose, of_nobody
 
 log = logging.getLogger(__name__)
 # Columns that no table has: the person's number, and the identifier of a row beside that of its person.
@@ -122,15 +122,8 @@ def persons_first(tables: Mapping[str, Collection[str]], schema: Schema) -> tupl
 
 def there_are(schema: Schema, table: pd.DataFrame) -> pd.DataFrame:
     """Returns a table without the rows of persons without one."""
-    if schema.persons is None or schema.persons.least_rows:
-        return table
-    return table.loc[_has_row(schema, table)]
-
-
-def _has_row(schema: Schema, table: pd.DataFrame) -> pd.Series:
-    """Returns which rows say something that differs between rows, (rows,)."""
-    some = table[[name for name in row_columns(schema) if name in table.columns]]
-    return (some.notna() & (some != "")).any(axis=1)
+    nobody = of_nobody(schema, table)
+    return table.loc[~nobody] if nobody.any() else table
 
 
 def name_of(table: str) -> str:
@@ -149,7 +142,7 @@ def apart(table: pd.DataFrame, schema: Schema) -> dict[str, pd.DataFrame]:
     assert persons.tables is not None
     own, other = ([name for name in names if name in table.columns] for names in _every_column(schema))
     each = table[own].drop_duplicates(persons.id).reset_index(drop=True)
-    rows = table.loc[_has_row(schema, table), other]
+    rows = table.loc[~of_nobody(schema, table), other]
     return dict(zip(persons.tables, (each, rows.reset_index(drop=True)), strict=True))
 
 

@@ -23,7 +23,7 @@ from fedsyn.table.schema import Schema
 from fedsyn.table.schema.approval import more_rows
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import remade
-from fedsyn.table.schema.encoding import Block, Encoder, numbers_alone, values_and_places
+from fedsyn.table.schema.encoding import Block, Encoder, numbers_alone
 from fedsyn.table.schema.holdings import changing
 from fedsyn.table.schema.persons import (
     GAP,
@@ -34,8 +34,7 @@ from fedsyn.table.schema.persons import (
     places,
     row_columns,
 )
-from fedsyn.table.schema.values import is_missing
-from fedsyn.table.schema.whose import Whose
+from fedsyn.table.schema.whose import Whose, of_nobody
 
 
 class Pairs(NamedTuple):
@@ -122,10 +121,7 @@ class RecordMaker:
 
         It is not where a person has none. None: all are.
         """
-        if self.persons.least_rows:
-            return None
-        empty = np.logical_and.reduce([self._missing(frame[name]) for name in row_columns(self.schema)])
-        return np.asarray(~empty)
+        return None if self.persons.least_rows else ~of_nobody(self.schema, frame)
 
     def add(self, frame: pd.DataFrame, block: Block, there: Flags | None) -> None:
         """Takes some rows more, and which of them are rows (`there`).
@@ -250,12 +246,6 @@ class RecordMaker:
         kept = kept.copy()
         kept[new] = True
         return Block(np.append(block.codes, codes, 0)[place], np.append(block.numbers, numbers, 0)[place], kept=kept)
-
-    def _missing(self, series: pd.Series) -> Flags:
-        """Returns which cells hold nothing, (rows,)."""
-        values, index = values_and_places(series)
-        gone = np.array([is_missing(value, self.schema.missing_text) for value in values] + [True])
-        return np.asarray(gone[index])
 
     def _see_changes(self, codes: Codes, whose: Integers, some: Integers) -> None:
         names = list(self.schema.columns)

@@ -1,6 +1,7 @@
 """Persons of rows, by their identifiers.
 
-One rule, wherever persons are told apart: in a run, in a draft, between two tables, and beside real rows.
+One rule, wherever persons are told apart, and another one for persons without a row: in a run, in a draft, between two
+tables, and beside real rows.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsyn.domain import Integers
+from fedsyn.domain import Flags, Integers
 from fedsyn.lazy import pd
+from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.encoding import values_and_places
+from fedsyn.table.schema.persons import row_columns
 from fedsyn.table.schema.values import is_missing, written
 
 
@@ -82,3 +85,29 @@ def numbered(identifiers: pd.Series, missing: Collection[str]) -> Integers:
     They are told apart by `Whose`, and numbered from 0 as they are first met.
     """
     return np.asarray(pd.factorize(Whose(missing).of(identifiers))[0], np.int64)
+
+
+def of_nobody(schema: Any, table: pd.DataFrame) -> Flags:
+    """Returns which rows say only that there is a person without a row, (rows,).
+
+    Where `persons.least_rows` is 0, such a row has no value in any column that may differ between rows. A word that
+    stands for a missing value has one where its column lists it.
+
+    Args:
+        schema: of the rows.
+        table: it may lack columns.
+    """
+    names = [] if schema.persons is None else [name for name in row_columns(schema) if name in table.columns]
+    if not names or schema.persons.least_rows:
+        return np.zeros(len(table), bool)
+    return np.logical_and.reduce([_missing(schema, name, table[name]) for name in names])
+
+
+def _missing(schema: Any, name: str, series: pd.Series) -> Flags:
+    """Returns which cells hold nothing, (rows,)."""
+    column, (values, index) = schema.columns[name], values_and_places(series)
+    words = schema.missing_text
+    if isinstance(column, CategoricalColumn):
+        words = frozenset(word for word in words if not column.lists(word))
+    gone = np.array([is_missing(value, words) for value in values] + [True])
+    return np.asarray(gone[index])

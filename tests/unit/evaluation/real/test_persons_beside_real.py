@@ -20,7 +20,6 @@ from fedsyn.table.schema.drafted_persons import differing, proposed_persons
 from fedsyn.table.schema.drafting import draft_columns
 from fedsyn.table.schema.holdings import Holding
 from fedsyn.table.schema.persons import COUNT
-from fedsyn.table.schema.whose import PersonColumn
 
 WARDS = ("children", "heart", "surgery", "eye")
 SCHEMA: dict[str, Any] = {
@@ -149,7 +148,7 @@ def test_facts_of_persons_are_what_their_rows_say() -> None:
     """By hand: three persons, whose rows stand in no order in the file."""
     rows = [("a", 3, "x", 5.0), ("b", 1, "y", 1.0), ("a", 1, "y", 1.0), ("a", 2, "x", 0.0), ("c", 1, "x", 7.0)]
     table = pd.DataFrame(rows, columns=["id", "day", "kind", "cost"])
-    persons = Schema.from_dict(
+    schema = Schema.from_dict(
         {
             "columns": {
                 "id": {"kind": "identifier"},
@@ -159,10 +158,8 @@ def test_facts_of_persons_are_what_their_rows_say() -> None:
             },
             "persons": {"id": "id", "order": "day", "most_rows": 5},
         }
-    ).persons
-    assert persons is not None
-    by = PersonColumn("id", {""})
-    found = persons_score(table, table, ["day", "kind", "cost"], persons, by, np.random.default_rng(0))
+    )
+    found = persons_score(table, table, ["day", "kind", "cost"], schema, np.random.default_rng(0))
     assert not isinstance(found, str) and found.most == (3, 3) and found.real == 3
     facts = {one.name: one for one in found.facts}
     means = {name: facts[name].moments[0][0] for name in facts if facts[name].moments}  # type: ignore[index]
@@ -217,9 +214,7 @@ def test_a_run_a_draft_two_tables_and_a_comparison_see_the_same_persons() -> Non
     maker.record()
     two = pd.DataFrame({"patient": [1, "b", "c"], "sex": "f"}), rows[["patient", "ward"]]
     whole = joined(*two, schema, ("patients", "visits"))
-    by = PersonColumn.of(schema)
-    assert by is not None and schema.persons is not None
-    found = persons_score(rows, whole, ["ward"], schema.persons, by, np.random.default_rng(0))
+    found = persons_score(rows, whole, ["ward"], schema, np.random.default_rng(0))
     assert not isinstance(found, str)
     assert (maker.records, found.real, found.synthetic, found.most) == (11, 11, 11, (3, 3))
     assert whole["sex"].notna().sum() == 6 and len(whole) == len(rows)  # rows without an identifier meet nobody
