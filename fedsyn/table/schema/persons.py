@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,10 @@ _NEXT = "next "
 _PERSONS = 2.0
 # Bins between two powers of two: of a number of rows from 4 on, and of the steps between two rows.
 _ROWS, _STEPS = 2, 4
+# Of gaps, the last octaves, which have one bin each. What noise leaves in a bin moves a mean gap by the bin's number:
+# with four bins each these two would move it four times as far as all below them, empty as they mostly are. Gaps of a
+# person add up to the range at most.
+_LAST = 2
 # Of gaps that are no whole steps, octaves below the largest one that have bins of their own.
 _OCTAVES = 10
 
@@ -202,7 +207,8 @@ def gap_column(schema: Any) -> BinnedColumn | None:
     """Returns the column of what lies between two rows.
 
     It is in steps of the order's column; None where no modelled column gives the order. Short gaps have short bins, so
-    visits a week apart stay a week apart where the bins of the dates are months.
+    visits a week apart stay a week apart where the bins of the dates are months. From a quarter of the range on, each
+    octave has one bin.
     """
     order = schema.persons.order
     if not isinstance(order, str) or order not in schema.columns:
@@ -211,21 +217,26 @@ def gap_column(schema: Any) -> BinnedColumn | None:
     low, high = column.span
     missing = bool(column.sides)
     if column.whole:
-        return remade(_counting(0, int(high - low), _STEPS), missing=missing, missing_codes=(NO_ROW,))
-    edges = (0.0, *((high - low) * 2.0 ** (at / _STEPS - _OCTAVES) for at in range(_OCTAVES * _STEPS + 1)))
+        return remade(
+            _counting(0, int(high - low), _STEPS, (high - low) / 2**_LAST), missing=missing, missing_codes=(NO_ROW,)
+        )
+    octaves = [at / _STEPS for at in range((_OCTAVES - _LAST) * _STEPS)] + [*range(_OCTAVES - _LAST, _OCTAVES + 1)]
+    edges = (0.0, *((high - low) * 2.0 ** (octave - _OCTAVES) for octave in octaves))
     bins = edges if high > low else 1
     return NumericColumn(lower=0.0, upper=edges[-1], bins=bins, missing=missing, missing_codes=(NO_ROW,))
 
 
-def _counting(least: int, most: int, parts: int) -> IntegerColumn:
+def _counting(least: int, most: int, parts: int, far: float = inf) -> IntegerColumn:
     """Returns a column of counts.
 
-    Every number up to 4 has a bin; from there on each octave has so many parts, of at least one number.
+    Every number up to 4 has a bin; from there on each octave has so many parts, of at least one number, and from `far`
+    on one.
     """
     edges = [least, *(n for n in (1, 2, 3, 4) if n > least)]
     while edges[-1] <= most:
-        octave = 1 << (int(edges[-1]).bit_length() - 1)
-        edges.append(edges[-1] + max(1, octave // parts))
+        last = edges[-1]
+        octave = 1 << (last.bit_length() - 1)
+        edges.append(last + max(1, octave // parts) if last < far else 2 * last)
     starts = [edge for edge in edges if edge <= most]
     bins = (*starts, most) if len(starts) > 1 or starts[-1] < most else 1
     return IntegerColumn(lower=least, upper=most, bins=bins)
