@@ -2,15 +2,17 @@
 
     FEDSYN_DATA=FOLDER python experiments/persons/run.py [--tables NAME ...] [--seeds 2] [--epsilon 1] [--clients 20]
                                                          [--caps 1 3 10] [--client-caps 1 3] [--persons N] [--check]
-                                                         [--sdv INTERPRETER [--epochs 128]]
+                                                         [--limits] [--sdv INTERPRETER [--epochs 128]]
 
 A run protects one person with all rows, in several ways: by one record each, as `privacy.unit: person` does, by up to c
 records each (flatten and cap: sensitivity c), by one row each, all others dropped, and as a client each that takes part
 with up to c rows (`privacy.unit: client`). Errors are mean L1 distances, 0 to 2: pairs of a row and its person and
 pairs of neighbouring rows are counted in rows; pairs inside persons, numbers of rows, and aggregates of a person's rows
 in persons. Columns are read in groups of at most about ten values. Which tables are for tuning and which for judging is
-in `tables.py`. `--sdv` names a Python that has SDV, whose HMA and PAR are beside ours then, without privacy
-(`of_sdv.py`).
+in `tables.py`. `--limits` sets beside these what no way can be better than, and what one more would be worth: the
+records as they are, without noise and without a model; and one record each with aggregates of the person's rows as
+further columns of the person. `--sdv` names a Python that has SDV, whose HMA and PAR are beside ours then, without
+privacy (`of_sdv.py`).
 """
 
 from __future__ import annotations
@@ -30,15 +32,18 @@ import numpy as np
 import pandas as pd
 
 import fedsyn
-from experiments.persons.tables import TABLES, TUNING, People
+from experiments.persons.tables import TABLES, TUNING, People, common
 from fedsyn import yamlio
 from fedsyn.domain import Flags
+from fedsyn.table.data.records import pairs_of
 
 #: What a row of the table of clients has beside its columns, and what stands where there is no row.
 NUMBER, NONE, WEIGHT = "number of rows", "(none)", "\0weight"
 #: Largest number of rows of each group but the last one; more groups where a person may have hundreds of rows.
 EDGES = np.array([0, 1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 80, 120, 200, 350])
 FEW, HUNDREDS = 11, 200
+#: Values of an aggregate that is a column of a record.
+MOST_VALUES = 11
 #: Columns of what is printed.
 ERRORS = ("rows' pairs", "next rows", "persons' pairs", "number of rows", "aggregates")
 OURS, CAPPED = "one record each", "at most"
@@ -122,6 +127,31 @@ def as_clients(table: People, seed: int, *, epsilon: float, cap: int) -> Flat:
     parts = [part for _, part in flat[[*columns]].groupby(flat["id"], sort=False)]
     run = fedsyn.Synthesizer(epsilon, 1e-6, {"columns": columns}, seed=seed, privacy=privacy, progress=False)
     return Flat(run.fit(parts).sample(), own, row, cap)
+
+
+def as_they_are(table: People, seed: int) -> Flat:
+    """Returns a row and the next one of each person, as a record has them: without noise and without a model."""
+    own, row = list(table.persons.columns[1:]), list(table.rows.columns[1:])
+    rows = table.rows.reset_index(drop=True)
+    whose, ids = pd.factorize(rows["id"])
+    shown = pairs_of(whose, None, True, len(ids), np.random.default_rng(seed))
+    after = rows[row].add_prefix("next ").reindex(shown.after).reset_index(drop=True)
+    one = pd.concat([rows.iloc[shown.here].reset_index(drop=True), after], axis=1)
+    persons = table.persons.assign(**{NUMBER: groups(table)})
+    return Flat(persons.merge(one, on="id", how="left").fillna(NONE), own, row, 1)
+
+
+def with_aggregates(table: People, seed: int, *, epsilon: float, clients: int) -> People:
+    """Returns the synthetic persons of a run with one record each, in which facts of all rows are columns, too.
+
+    Of each fact there are at most eleven values and others, and who has no row has none. They are taken out again: rows
+    say what they are.
+    """
+    own, row = list(table.persons.columns), list(table.rows.columns[1:])
+    found = aggregates(table.rows, row).drop(columns="one").apply(common, most=MOST_VALUES)
+    wide = table.persons.merge(found, left_on="id", right_index=True, how="left").fillna(NONE)
+    made = by_records(table._replace(persons=wide), seed, epsilon=epsilon, clients=clients)
+    return made._replace(persons=made.persons[own])
 
 
 def by_sdv(table: People, seed: int, *, way: str, python: str, epochs: int) -> People:
@@ -247,6 +277,7 @@ def main() -> int:
     parser.add_argument("--client-caps", type=int, nargs="*", default=[], help="of unit: client")
     parser.add_argument("--persons", type=int, help="so many of each table's persons")
     parser.add_argument("--check", action="store_true", help="compare with expected.yaml")
+    parser.add_argument("--limits", action="store_true", help="also the records as they are, and with aggregates")
     parser.add_argument("--sdv", metavar="INTERPRETER", help="also SDV's HMA and PAR, without privacy")
     parser.add_argument("--epochs", type=int, default=128, help="of PAR; 0: HMA alone")
     asked = parser.parse_args()
@@ -289,6 +320,9 @@ def ways_of(asked: argparse.Namespace, most: int) -> dict[str, Callable[[People,
             ways[f"{CAPPED} {cap} rows each"] = partial(flattened, **budget, cap=cap)
     for cap in dict.fromkeys(min(cap, most) for cap in asked.client_caps):
         ways[f"a client each, {CAPPED} {cap} rows"] = partial(as_clients, **budget, cap=cap)
+    if asked.limits:
+        ways[f"{OURS}, with aggregates"] = partial(with_aggregates, **budget, clients=asked.clients)
+        ways["records as they are"] = as_they_are
     for way in ("HMA", "PAR") if asked.sdv and asked.epochs else ("HMA",) if asked.sdv else ():
         ways[f"SDV's {way}, no privacy"] = partial(by_sdv, way=way, python=asked.sdv, epochs=asked.epochs)
     return ways

@@ -40,17 +40,29 @@ def test_a_table_is_as_good_as_itself_and_rows_of_others_are_not() -> None:
 
 
 def test_ways_are_those_that_were_asked_for() -> None:
-    asked = argparse.Namespace(epsilon=1.0, clients=2, caps=[1, 3], client_caps=[], sdv=None, epochs=1)
+    asked = argparse.Namespace(epsilon=1.0, clients=2, caps=[1, 3], client_caps=[], limits=False, sdv=None, epochs=1)
     assert list(run.ways_of(asked, 9)) == [run.OURS, "one row each", f"{run.CAPPED} 3 rows each"]
     assert list(run.ways_of(asked, 2)) == [run.OURS, "one row each", f"{run.CAPPED} 2 rows each"]
     asked.caps, asked.sdv = [], "python"
     assert len(run.ways_of(asked, 9)) == 3
     asked.epochs = 0
     assert [way for way in run.ways_of(asked, 9) if "PAR" in way] == []
-    asked.client_caps = [2]
+    asked.client_caps, asked.limits = [2], True
     assert list(run.ways_of(asked, 9))[1] == f"a client each, {run.CAPPED} 2 rows"
     for name, way in run.ways_of(asked, 9).items():
         assert repr(pickle.loads(pickle.dumps(way))) == repr(way), name  # a process of its own can be asked for it
+
+
+def test_records_as_they_are_say_what_one_row_of_each_person_says() -> None:
+    """Every other record's row is one of the person's own, with its next one; the same persons, numbers and columns."""
+    real = a_table()
+    made = run.as_they_are(real, 0)
+    found = made.rows.set_index("id")
+    assert list(found["sex"]) == ["f", "m", "f"] and found.loc[8, "ward"] == found.loc[9, "next ward"] == run.NONE
+    assert (found.loc[7, "ward"], found.loc[7, "next ward"]) in {("b", "a"), ("a", "a")} and found.loc[9, "ward"] == "c"
+    assert run.errors(real, made)[2:4] == (0.0, 0.0)  # persons and numbers of rows are all there
+    alike = real._replace(rows=real.rows.assign(ward="a"))
+    assert run.errors(alike, run.as_they_are(alike, 0))[:2] == pytest.approx((0.0, 0.0))
 
 
 def test_rows_of_nobody_stand_for_persons_by_their_number() -> None:
