@@ -233,7 +233,7 @@ def _by_people(
     keep: Collection[str],
     how: Callable[..., dict[str, Guess]],
 ) -> dict[str, Guess]:
-    """Returns guesses that count a value once for each person who holds it.
+    """Returns guesses in which each person holds a value once.
 
     A draft names what enough rows hold. Rows of one person are one: a word that one patient has in fifty visits points
     at that patient. What was set aside stays so, a table of persons has one row of each, and shares of missing cells
@@ -257,7 +257,10 @@ def _by_people(
 
 
 def _tables_of(proposed: ProposedPersons | None, frame: pd.DataFrame) -> list[Rows]:
-    """Returns what is of persons, one row each, and their rows; of none, the rows."""
+    """Returns what is of persons, one row each, and their rows.
+
+    Without persons it is the rows alone.
+    """
     if proposed is None:
         return [Rows(frame)]
     constant = [*proposed.persons.constant]

@@ -122,7 +122,9 @@ class Patterns:
 
         The longest comes first. Two columns are enough if their names differ in a number only; else three are needed.
         """
-        names = [name for name, mask in self._absent.items() if held_by(mask, self._whose, 2)[1] >= FEW_ROWS]
+        names = [
+            name for name, mask in self._absent.items() if held_by(mask.astype(np.int64), self._whose, 2)[1] >= FEW_ROWS
+        ]
         masks = np.stack([self._absent[name] for name in names]).astype(np.float32) if names else np.zeros((0, 1))
         broken = masks @ (1.0 - masks).T
         expected = masks.sum(axis=1)[:, None] * (1.0 - masks.mean(axis=1))[None, :]

@@ -88,7 +88,7 @@ def numbered(identifiers: pd.Series, missing: Collection[str]) -> Integers:
 
 
 def of_nobody(schema: Any, table: pd.DataFrame) -> Flags:
-    """Returns which rows say only that there is a person without a row, (rows,).
+    """Returns which rows stand for a person without one, (rows,).
 
     Where `persons.least_rows` is 0, such a row has no value in any column that may differ between rows. A word that
     stands for a missing value has one where its column lists it.
@@ -100,7 +100,7 @@ def of_nobody(schema: Any, table: pd.DataFrame) -> Flags:
     names = [] if schema.persons is None else [name for name in row_columns(schema) if name in table.columns]
     if not names or schema.persons.least_rows:
         return np.zeros(len(table), bool)
-    return np.logical_and.reduce([_missing(schema, name, table[name]) for name in names])
+    return np.asarray(np.logical_and.reduce([_missing(schema, name, table[name]) for name in names]))
 
 
 def _missing(schema: Any, name: str, series: pd.Series) -> Flags:
