@@ -116,7 +116,7 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int, whose: Integ
     rare = tuple(column.values[code] for code in listed if 0 < rows[code] < few)
     often = sorted(listed, key=lambda code: -rows[code])
     shown = first_of([f"{written(column.values[code])} {rows[code]:,}" for code in often], _SHOWN)
-    shown = shown if whose is None else f"in people: {shown}"
+    shown = shown if whose is None else f"{shown} (people)"
     shown += f"; {len(rare)} held by fewer than {few} {_who_hold(schema)}" if rare else ""
     shown += _others(profile.missing, rows.get(-1, 0), "row" if whose is None else "person")
     return Finding(rare, values=tuple(texts), shown=shown)
