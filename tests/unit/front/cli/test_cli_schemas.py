@@ -269,7 +269,8 @@ def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     result = fedsyn("schema", "review", "schema.yaml", "--data", "visits.csv")
     assert result.code == 0 and not list(answers) and len(asked) == 8, result
-    assert "'subject': 40 people, up to 6 rows each" in result.out and "the rows: A 40, B 40, C 40 (people)" in result.out
+    assert "'subject': 40 people, up to 6 rows each" in result.out
+    assert "the rows: A 40, B 40, C 40 (people)" in result.out
     assert (
         "the rows: from 2024-01-01 to 2024-01-20" in result.out and "error: expected one of the letters" in result.out
     )
