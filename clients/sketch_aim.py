@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import fsum, prod, sqrt
+from statistics import fmean
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -193,9 +194,8 @@ class SketchAimContract(Contract):
             rows: n, public or released.
         """
         options: SketchAimOptions = self.options
-        counts = as_pairs(Counter(len(self.candidates.cliques[i]) for i in self.sketchable), self.weight_of_pairs)
         mu2 = 2.0 * self.budget.mechanism * options.sketch_share
-        wanted = options.sketch_share * more_for_many(mu2, counts, rows, options.width)
+        wanted = options.sketch_share * more_for_many(mu2, self.as_pairs(self.sketchable), rows, options.width)
         return max(options.sketch_share, min(wanted, 0.5 * (1.0 - ARRANGING - options.one_way_share)))
 
     def _plan_of_cohorts(self, rho: float) -> Iterable[Step]:
@@ -267,17 +267,18 @@ class SketchAimContract(Contract):
 
     @cached_property
     def weight_of_pairs(self) -> float:
-        """Noise of the sketches of triples over that of pairs.
-
-        It is a public fact of the workload.
-        """
+        """Noise of triples' sketches over that of pairs, from the public workload."""
         asked, held = dict[Clique, float](), dict[int, list[float]]()
         for query, weight in zip(self.workload.cliques, self.workload.weights, strict=True):
             for part in subsets(query):
                 asked[part] = asked.get(part, 0.0) + weight
         for clique in (self.candidates.cliques[i] for i in self.sketchable):
-            held.setdefault(len(clique), []).append(asked.get(clique, 0.0))
-        return weight_of_pairs({size: fsum(weights) / len(weights) for size, weights in held.items()})
+            held.setdefault(len(clique), []).append(asked[clique])
+        return weight_of_pairs({size: fmean(weights) for size, weights in held.items()})
+
+    def as_pairs(self, which: Sequence[int]) -> dict[int, float]:
+        """Counts candidates by what their sketches cost, in those of pairs."""
+        return as_pairs(Counter(len(self.candidates.cliques[i]) for i in which), self.weight_of_pairs)
 
     @cached_property
     def unordered(self) -> tuple[str, ...]:

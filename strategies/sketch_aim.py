@@ -46,7 +46,7 @@ from fedsyn.selection.halves import halves
 from fedsyn.selection.planning import MeasurementPlan, ModelErrors, OneByOne, Planner, shrunk
 from fedsyn.selection.resolution import Ladders
 from fedsyn.selection.scores import contained_in
-from fedsyn.selection.sketches import Sketcher, as_pairs, sketched_sizes, squared_distances, width_of
+from fedsyn.selection.sketches import Sketcher, sketched_sizes, squared_distances, width_of
 from fedsyn.selection.views import effective_cells_of_each
 from fedsyn.table.counting.sums import Groups, cost
 from fedsyn.table.counting.workload import Workload
@@ -61,6 +61,8 @@ _CHANCE = 0.05
 _FOREST = 1.5
 #: One part of a request: a candidate, the groups it is counted in (None: cells), and its mu^2.
 Part = tuple[int, Groups | None, float]
+#: A model of hidden factors, its tree, and the factors' loadings.
+Linked = tuple[Model, Capacity, list[dict[str, float]]]
 
 
 class SketchAim(MechanismStrategy):
@@ -164,10 +166,7 @@ class SketchAim(MechanismStrategy):
         if self.config.federation.max_participations is not None:
             mu2 = self.contract.budget.mechanism / self.contract.paid(self.options.rounds)  # half of a round's
             rows *= self.share_of_cohort
-        squared: dict[int, float] = {}
-        for clique in (self.candidates.cliques[i] for i in which):
-            squared[len(clique)] = squared.get(len(clique), 0.0) + 1.0
-        return mu2, as_pairs(squared, self.contract.weight_of_pairs), rows
+        return mu2, self.contract.as_pairs(which), rows
 
     def opened_first(self, sums: Summed) -> list[Measurement]:
         """Returns the first look's one-way marginals, each with its noise."""
@@ -281,7 +280,7 @@ class SketchAim(MechanismStrategy):
         self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {sizes}")
         return self.sketches
 
-    def linked(self, sketched: Sketched, of: int = 1) -> tuple[Model, Capacity, list[dict[str, float]]] | None:
+    def linked(self, sketched: Sketched, of: int = 1) -> Linked | None:
         """Returns the factors' model, its tree, and their loadings.
 
         None: no factor shows, or the tree has no room for all of its columns.
@@ -321,26 +320,32 @@ class SketchAim(MechanismStrategy):
             measurements: so far.
             left: mu^2 that is left.
         """
-        halves = pairs.halves(self.randomness.ordinary("halves"))
-        evidence = self.evidence_of(halves, measurements, left, Sketched.pays)
-        return min(evidence, self.evidence_of(halves, measurements, left)) if evidence > 0.0 else evidence
+        one, other = pairs.halves(self.randomness.ordinary("halves"))
+        seen = [(planned, judged, self.linked(planned, of=2)) for planned, judged in ((one, other), (other, one))]
+        evidence = self.evidence_of(seen, measurements, left, Sketched.pays)
+        return min(evidence, self.evidence_of(seen, measurements, left)) if evidence > 0.0 else evidence
 
     def evidence_of(
         self,
-        halves: tuple[Sketched, Sketched],
+        seen: Sequence[tuple[Sketched, Sketched, Linked | None]],
         measurements: Sequence[Measurement],
         left: float,
         taken: Callable[[Sketched, ModelView], Container[Clique]] | None = None,
     ) -> float:
         """Returns the log-likelihood that hidden factors add to sketches.
 
-        It is that of both halves; of each, the other half finds the factors, plans and fits. Its pairs are those that
-        `taken` gives; None: any.
+        It is the sum over the halves that judge.
+
+        Args:
+            seen: the half that plans and fits, the one that judges, and the factors that the first shows.
+            measurements: so far.
+            left: mu^2 that is left.
+            taken: gives the pairs that may be planned beside a model; None: any.
         """
         assert self.model is not None
         start, evidence = (self.model, self.capacity), 0.0
-        for planned, judged in (halves, halves[::-1]):
-            if (linked := self.linked(planned, of=2)) is not None:
+        for planned, judged, linked in seen:
+            if linked is not None:
                 model, capacity, shown = linked
                 # Without comes first: resolutions follow from the first model.
                 evidence -= judged.likelihood(planned.seen(self.tried(*start, planned, measurements, left, taken)))

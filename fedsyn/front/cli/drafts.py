@@ -16,6 +16,7 @@ from fedsyn.evaluation.verdict import LEAST_LINK
 from fedsyn.output import counted
 from fedsyn.privacy.budget import PrivacyBudget
 from fedsyn.registry import contract_class
+from fedsyn.table.schema.approval import who_hold
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import AsideColumn
 from fedsyn.table.schema.draft import Guess
@@ -80,10 +81,9 @@ def sentences(draft: Draft, rows: int) -> list[str]:
         lines.append(f"{name}: {counted(values, 'value')}, {holders} together, {folds} 'other'.")
     if rare:
         named = ", ".join(f"{name} ({count})" for name, count in rare.items())
-        who = "rows" if draft.persons is None else "people"
         lines.append(
-            f"Categories that fewer than {FEW_ROWS} {who} hold: {named}. They are approved only with a reason "
-            "(public: WHY), or folded into 'other'."
+            f"Categories that fewer than {FEW_ROWS} {who_hold(draft.schema)} hold: {named}. "
+            "They are approved only with a reason (public: WHY), or folded into 'other'."
         )
     lines += [f"{name}: {hint}." for name, hints in draft.schema.hints.items() for hint in hints]
     for one in holding:

@@ -117,7 +117,7 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int, whose: Integ
     often = sorted(listed, key=lambda code: -rows[code])
     shown = first_of([f"{written(column.values[code])} {rows[code]:,}" for code in often], _SHOWN)
     shown = shown if whose is None else f"{shown} (people)"
-    shown += f"; {len(rare)} held by fewer than {few} {_who_hold(schema)}" if rare else ""
+    shown += f"; {len(rare)} held by fewer than {few} {who_hold(schema)}" if rare else ""
     shown += _others(profile.missing, rows.get(-1, 0), "row" if whose is None else "person")
     return Finding(rare, values=tuple(texts), shown=shown)
 
@@ -149,7 +149,7 @@ def _others(absent: int, unplaced: int, who: str = "row") -> str:
     return f"{missing}; {some} with something else" if unplaced else missing
 
 
-def _who_hold(schema: Any) -> str:
+def who_hold(schema: Any) -> str:
     """Returns who holds a category: rows, or people."""
     return "rows" if schema.persons is None else "people"
 
@@ -293,7 +293,7 @@ def left(schema: Any, results: Mapping[str, Finding] | None = None, few: int = F
         )
         if rare and column.public is None:
             words.append(
-                f"{rare} of its categories {'is' if rare == 1 else 'are'} held by fewer than {few} {_who_hold(schema)}"
+                f"{rare} of its categories {'is' if rare == 1 else 'are'} held by fewer than {few} {who_hold(schema)}"
             )
         result[name] = words
     return result
@@ -392,7 +392,7 @@ def _approved(
     if how.fold and rare:
         data, rare = _folded(data, rare, where, name), ()
     if (rare or marked) and not (how.public or column.public):
-        raise SchemaError(_refusal(where, name, len(rare), f"{how.few} {_who_hold(schema)}"))
+        raise SchemaError(_refusal(where, name, len(rare), f"{how.few} {who_hold(schema)}"))
     data |= {"public": how.public} if how.public else {}
     marks = [mark for mark in data.get("drafted", []) if mark != "rare"]
     return data | ({"drafted": marks} if marks else {}) | {"approved": True}
