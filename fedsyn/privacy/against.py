@@ -9,6 +9,10 @@ k = 1. The server adds what it reads (`Reads`): with secure sums nothing, as lon
 others, which they do up to k = m - H. Beyond that, and where it reads single vectors, a row is protected by its own
 holder's share alone. Epsilon is then that of the same entries with the noise that is left.
 
+A person with all rows is one record at each of its holders (`fedsyn.privacy.unit`), so what is said of a row holds for
+a person. Of a person at several holders, one of which is in the coalition, that one knows its own record; the others'
+are fewer, and move a sum by less than the ledger charges.
+
 An entry whose noise is not in shares of the clients counts as it stands: the server's own noise, a whole noise that
 each client put on what it sent, the shares of a store's parties, of which the entry leaves one out already.
 """
@@ -114,7 +118,7 @@ def against(
     return {"holders": holders, "server_reads": reads, "may_collude": most, "faces": faces}
 
 
-def in_words(faces: dict[str, Any], budget: float) -> list[str]:
+def in_words(faces: dict[str, Any], budget: float, hidden: str = "rows") -> list[str]:
     """Returns who faces which epsilon, in sentences.
 
     There are none if there is one holder.
@@ -122,6 +126,7 @@ def in_words(faces: dict[str, Any], budget: float) -> list[str]:
     Args:
         faces: as `against` gives it.
         budget: epsilon as it is charged.
+        hidden: what a holder has of the unit, several of them (`Unit.counted`).
     """
     holders = faces["holders"]
     if holders < 2:
@@ -133,8 +138,8 @@ def in_words(faces: dict[str, Any], budget: float) -> list[str]:
     sentences = [_with_the_server(faces, by)]
     if math.isclose(outside, all_others, rel_tol=1e-9):
         sentences.append(
-            f"No holder knows noise that protects another one's rows: epsilon is at most {at_most(outside)} against "
-            f"somebody outside, against another holder and against {everybody}."
+            f"No holder knows noise that protects another one's {hidden}: epsilon is at most {at_most(outside)} "
+            f"against somebody outside, against another holder and against {everybody}."
         )
         return sentences
     parts = [f"{at_most(outside)} against somebody outside, who knows what is released"]

@@ -18,7 +18,7 @@ from fedsyn.output import counted, plain
 from fedsyn.privacy import PrivacyStatement, sigma_for_rho
 from fedsyn.privacy.against import against, in_words, left, times_of
 from fedsyn.privacy.release import Shares
-from fedsyn.privacy.unit import NOT_ONE_PERSON
+from fedsyn.privacy.unit import NOT_ONE_PERSON, counted_as
 from fedsyn.protocol.client import Join, RowTotal, Sizes, TableClient
 from fedsyn.protocol.common import Evaluate, beside
 from fedsyn.protocol.contract import Contract
@@ -90,7 +90,7 @@ class Explanation:
         requests: everything that a server may ask; a client refuses anything else.
         candidates: number of cliques that may be measured.
         smallest_sigma: least noise that a single marginal can have under the whole budget, in records.
-        whom: whom the costs are of.
+        counted: whom the costs are of: one of them, and several.
     """
 
     mechanism: str
@@ -104,7 +104,7 @@ class Explanation:
     requests: tuple[RequestFacts, ...]
     candidates: int
     smallest_sigma: float
-    whom: str = "one row"
+    counted: tuple[str, str] = ("row", "rows")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -117,13 +117,13 @@ class Explanation:
             first, rest = " " * indent, " " * (indent + hang)
             lines.extend(textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest))
 
-        add(f"{self.mechanism}: what a server may ask of a data holder, and what it costs {self.whom}")
+        add(f"{self.mechanism}: what a server may ask of a data holder, and what it costs one {self.counted[0]}")
         lines.append("")
         for title, text in self.statement.items():
             add(f"{title}: {text}")
         add(f"Neighbours: {self.neighbours}")
         add(f"Who takes part: {self.limits}")
-        sentences = in_words(self.against, float(self.budget["epsilon"]))
+        sentences = in_words(self.against, float(self.budget["epsilon"]), self.counted[1])
         if sentences:
             add(
                 f"Against whom, at delta = {self.budget['delta']:g}, if all of the budget is spent: "
@@ -208,7 +208,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
         tuple(RequestFacts.of(request, steps) for request in [*first, *requests]),
         len(contract.candidates),
         sigma_for_rho(budget.rho),
-        "one person" if config.privacy.unit == "person" else "one row",
+        counted_as(config.privacy.unit),
     )
 
 

@@ -51,7 +51,7 @@ class Beliefs:
         return self.first, math.sqrt(variance)
 
 
-def believed(alone: Floats, last: Floats, spread: Floats, left: float = 1.0) -> Beliefs:
+def believed(alone: Floats, last: Floats, spread: Floats, left: float = 1.0, usual: float | None = None) -> Beliefs:
     """Returns the posteriors of some effects after noisy looks at them.
 
     They hold however the looks were used. The squared relative errors R_i^2 of one kind of effects have a common prior,
@@ -66,18 +66,22 @@ def believed(alone: Floats, last: Floats, spread: Floats, left: float = 1.0) -> 
     see both, so what chose them is in both. The prior's mean is that part of what it is at independence.
 
     The mean of the prior is an estimate itself. What noise leaves open of it is a normal variable, cut at 0 since no
-    mean of squares is negative. Two worlds, at 5% and at 95% of that, move all effects of a kind together.
+    mean of squares is negative. Two worlds, at 5% and at 95% of that, move all effects of a kind together. Where the
+    noise is far larger than such means ever are, as with sketches of three columns, what is usual says more than the
+    looks do (`_among_usual`).
 
     Args:
         alone: (effects,) unbiased looks at R^2 from independence, which the prior is learned from.
         last: (effects,) the same from the last model.
         spread: (effects,) their standard deviations, positive.
         left: what a model leaves of an effect that it did not measure: 1 where it explains none of them.
+        usual: a mean that such effects have at most as a rule; None: nothing is known before the looks.
     """
     least = _LEAST * float(spread.mean())
     mean, error = float(alone.mean()), math.sqrt(float(spread @ spread)) / len(spread)
     first, latest = _likelihoods(alone, spread), _likelihoods(last, spread)
-    middle, *firsts = np.clip([mean, *_cut_at_zero(mean, error)], least, MOST).tolist()
+    means = [mean, *_cut_at_zero(mean, error)] if usual is None else _among_usual(mean, error, usual)
+    middle, *firsts = np.clip(means, least, MOST).tolist()
     worlds = np.array([_posterior(first, latest, each, left)[0] for each in firsts])
     means, spreads = _posterior(first, latest, middle, left)
     return Beliefs(means, spreads, left * middle, worlds, left * np.array(firsts), firsts[1])
@@ -91,6 +95,22 @@ def _cut_at_zero(mean: float, spread: float) -> Floats:
     """
     above = log_ndtr(mean / spread)
     return np.asarray(mean - spread * ndtri_exp(above + np.log([0.95, 0.05])))
+
+
+def _among_usual(mean: float, spread: float, usual: float) -> Floats:
+    """Returns the median, 5% and 95% points of a noisy mean.
+
+    Its prior is a half-Cauchy variable of scale `usual`, the customary one for a scale of which an order of magnitude
+    is known (Gelman 2006): half of such means are below, and its tail gives way to a look that shows more.
+
+    >>> _among_usual(0.0, 1.0, 0.01).round(3).tolist(), _among_usual(1.0, 0.01, 0.01).round(2).tolist()
+    ([0.01, 0.001, 0.111], [1.0, 0.98, 1.02])
+    """
+    grid = np.geomspace(_GRID[0], MOST, 4000)
+    log = np.log(grid / (1.0 + (grid / usual) ** 2)) - 0.5 * ((mean - grid) / spread) ** 2  # even in the logarithm
+    chances = np.exp(log - log.max())
+    below = np.cumsum(chances) - chances / 2.0
+    return np.asarray(np.exp(np.interp(np.array([0.5, 0.05, 0.95]) * chances.sum(), below, np.log(grid))))
 
 
 def _likelihoods(looks: Floats, spread: Floats) -> Floats:

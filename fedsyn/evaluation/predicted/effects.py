@@ -386,7 +386,9 @@ class Effects:
             parts = [self.domain.canonical(g.clique) for g in some]
             looks = alone * scale, last * scale, np.maximum(spread * scale, 1e-12)
             # Posteriors under the prior that these looks teach.
-            beliefs = believed(*looks, self._left(*looks, np.array([part not in self._by_part for part in parts])))
+            left = self._left(*looks, np.array([part not in self._by_part for part in parts]))
+            usual = self._kinds[2][0].most if size > 2 and 2 in self._kinds else None
+            beliefs = believed(*looks, left, usual)
             self._kinds[size] = beliefs, {part: i for i, part in enumerate(parts)}
             posteriors |= dict(
                 zip(parts, zip(beliefs.means.tolist(), beliefs.spreads.tolist(), strict=True), strict=True)

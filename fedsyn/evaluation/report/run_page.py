@@ -236,7 +236,7 @@ def who_faces_what(facts: RunFacts) -> str:
         )
     if "against" not in ledger:
         return ""
-    return " ".join(in_words(ledger["against"], float(ledger["epsilon"])))
+    return " ".join(in_words(ledger["against"], float(ledger["epsilon"]), unit_from_dict(ledger).counted[1]))
 
 
 def alarms(facts: RunFacts) -> list[tuple[str, str]]:

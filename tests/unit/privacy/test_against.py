@@ -207,6 +207,13 @@ def test_whole_noises_hold_against_everybody() -> None:
     assert tolerated([Shares(7, 2, 1)], 7, "releases") == 6 and tolerated([], 1, "releases") == 0
 
 
+def test_words_name_the_unit() -> None:
+    faces = [{"holders": k, "server": server, "epsilon": 1.0} for server in (False, True) for k in (0, 1, 2)]
+    report = {"holders": 3, "server_reads": "releases", "may_collude": 2, "faces": faces}
+    for hidden in ("rows", "people"):
+        assert f"No holder knows noise that protects another one's {hidden}: " in in_words(report, 1.0, hidden)[1]
+
+
 def test_limits_count_one() -> None:
     def of(corrupted: float, dropout: float, asked: int, minimum: int = 1) -> tuple[int, int, int]:
         limits = Limits.of_shares(corrupted, dropout, asked, minimum)

@@ -56,6 +56,14 @@ def test_the_smallest_noise_is_that_of_the_whole_budget() -> None:
     assert meaning.smallest_sigma == pytest.approx(1.0 / PrivacyBudget(1.0, 1e-6).mu, rel=1e-9)
 
 
+@pytest.mark.parametrize(("unit", "one", "several"), [("row", "one row", "rows"), ("person", "one person", "people")])
+def test_explain_says_whom_the_budget_hides_and_against_whom(unit: str, one: str, several: str) -> None:
+    config = config_of("fed_naive_bayes", 3, privacy={"unit": unit}, aggregation={"noise": "server"})
+    domain = federation_of(awkward_table("odd_names"), False).domain
+    text = " ".join(explain(config, domain, client_class("fed_naive_bayes")).render(80).split())
+    assert f"what it costs {one} " in text and f"protects another one's {several}: epsilon" in text
+
+
 def test_explain_says_whether_the_crypto_party_adds_noise_of_its_own() -> None:
     config = config_of("sketch_aim", 3, aggregation={"protocol": "fhe", "noise": "distributed"})
     deployed = config.model_copy(update={"runtime": config.runtime.model_copy(update={"engine": "deployment"})})
