@@ -304,7 +304,7 @@ def test_what_was_left_alone_is_believed_to_be_more_than_its_looks_say() -> None
     assert found.firsts[0] < true.mean() < found.firsts[1] and found.prior[0] == pytest.approx(true.mean(), abs=0.02)
 
 
-@pytest.mark.parametrize(("mean", "shape"), [(0.0, 1.0), (0.04, 1.0), (0.5, 0.2)])
+@pytest.mark.parametrize(("mean", "shape"), [(0.0, 1.0), (0.02, 1.0), (0.5, 0.2)])
 def test_effects_that_drown_in_noise_are_as_large_as_others_and_seen_ones_as_large_as_they_are(
     mean: float, shape: float
 ) -> None:
