@@ -53,6 +53,12 @@ def awkward_table(name: str) -> AwkwardTable:
 
     Raises KeyError if there is none of that name.
     """
+    made = _made(name)
+    return AwkwardTable(name, made.schema, made.frame.copy())  # the rows are the caller's own
+
+
+@cache
+def _made(name: str) -> AwkwardTable:
     schema, rows = Schema.from_dict(_descriptions()[name]["schema"]), int(_descriptions()[name]["rows"])
     rng = np.random.default_rng(_SEED)
     shape = np.array(schema.domain.shape)
