@@ -172,7 +172,8 @@ class Notation:
         if not isinstance(column, BinnedColumn):
             return np.full(len(labels), np.nan)
         if column.reads_numbers and column.scale[0] == NUMBERS:
-            cells = pa.array([written(label) for label in labels], pa.string())
+            texts = labels if all(type(label) is str for label in labels) else [written(label) for label in labels]
+            cells = pa.array(texts, pa.string())
             numbers = pd.to_numeric(numbers_in(cells, MISSING_TEXT), errors="coerce").to_numpy(np.float64)
         else:
             numbers = column.parse_all(labels, MISSING_TEXT)[0] * float(column.scale[1])

@@ -30,7 +30,7 @@ from fedsyn.evaluation.predicted.effects import (
 from fedsyn.evaluation.predicted.links import SeenLink, SeenLinks, seen_links
 from fedsyn.evaluation.predicted.looks import Scores
 from fedsyn.evaluation.predicted.moments import seen_moments
-from fedsyn.evaluation.predicted.quality import Predictor, deviation, kept_noise
+from fedsyn.evaluation.predicted.quality import Predictor, alike, deviation, kept_noise
 from fedsyn.evaluation.scores import few_groups, level_of_codes, link, places
 from fedsyn.evaluation.verdict import judged, judged_link
 from fedsyn.inference import EmpiricalModel, Evidence, Measurement, MixtureModel, Model, estimate
@@ -141,6 +141,18 @@ def test_noise_that_a_projection_keeps(sigma: float) -> None:
     drawn = [np.abs(nearest_counts(lam + own) - lam).sum() for own in noise]
     assert kept_noise(lam, sigma**2 * 39 / 40) == pytest.approx(np.mean(drawn), rel=0.03)
     assert kept_noise(lam, 0.0) == 0.0
+
+
+def test_counts_that_stand_for_many_cells_have_their_total_and_their_errors() -> None:
+    """20,000 cells from none to thousands of records; a percent between counts is a part in 10^4 of an error."""
+    lam = np.random.default_rng(5).gamma(0.05, 40.0, 20_000)
+    few, cells = alike(lam)
+    assert len(few) < 0.2 * len(lam) and cells.sum() == len(lam)
+    assert few @ cells == pytest.approx(lam.sum())
+    assert deviation(few) @ cells == pytest.approx(deviation(lam).sum(), rel=2e-4)
+    for sigma in (0.5, 20.0):
+        assert kept_noise(few, sigma**2, cells) == pytest.approx(kept_noise(lam, sigma**2), rel=2e-4)
+    assert all((one == other).all() for one, other in zip(alike(lam[:50]), (lam[:50], np.ones(50)), strict=True))
 
 
 @pytest.mark.parametrize(("strength", "sigma"), [(0.0, 15.0), (0.3, 60.0)])
