@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from fedsyn.domain import Clique, Codes, Floats
+from fedsyn.domain import Clique, Codes, Flags, Floats
 from fedsyn.inference.estimation import estimate
 from fedsyn.inference.gum import forest
 from fedsyn.inference.measurements import Measurement
@@ -189,16 +189,23 @@ class Conditional:
 
     # Draws ------------------------------------------------------------------------------------------------------------
 
-    def drawn(self, codes: Codes, rng: RandomSource, tilt: Mapping[str, Floats] | None = None) -> Codes:
+    def drawn(
+        self,
+        codes: Codes,
+        rng: RandomSource,
+        tilt: Mapping[str, Floats] | None = None,
+        stuck: Flags | None = None,
+    ) -> Codes:
         """Returns rows with open attributes drawn.
 
         Args:
             codes: (n, d) rows; what stands in the open attributes means nothing.
             rng: one number for each row and attribute that is drawn.
             tilt: open attribute -> log weights of each row, (n, values).
+            stuck: (n,) is set where the model makes a row impossible, whatever is drawn; such a row means nothing.
 
         Raises:
-            ValueError: a row that the model makes impossible, whatever is drawn.
+            ValueError: there is such a row, and no `stuck`.
         """
         out = np.array(codes)
         steps = self.steps(frozenset(tilt or {}))
@@ -207,10 +214,13 @@ class Conditional:
         for start in range(0, len(codes), block):
             here = slice(start, start + block)
             some = {name: weights[here] for name, weights in (tilt or {}).items()}
-            self._draw(out[here], rng.random((sum(step.drawn for step in steps), len(out[here]))), steps, some)
+            uniform = rng.random((sum(step.drawn for step in steps), len(out[here])))
+            self._draw(out[here], uniform, steps, some, None if stuck is None else stuck[here])
         return out
 
-    def _draw(self, rows: Codes, uniform: Floats, steps: Sequence[Step], tilt: Mapping[str, Floats]) -> None:
+    def _draw(
+        self, rows: Codes, uniform: Floats, steps: Sequence[Step], tilt: Mapping[str, Floats], stuck: Flags | None
+    ) -> None:
         weights = {name: np.exp(some - some.max(axis=1, keepdims=True)) for name, some in tilt.items()}
         wanted = {factor.given for step in steps for factor in step.factors}
         entries = {given: self._entries(rows, given) for given in wanted}
@@ -240,7 +250,12 @@ class Conditional:
                 values[step.name] = _one_of(shares, next(numbers))
         if little.any():
             some = {name: part[little] for name, part in tilt.items()}
-            for name, drawn in self._draw_in_logs(rows[little], uniform[:, little], steps, some).items():
+            found, impossible = self._draw_in_logs(rows[little], uniform[:, little], steps, some)
+            if impossible.any() and stuck is None:
+                raise ValueError("a row that the model makes impossible has nothing to be drawn")
+            if stuck is not None:
+                stuck[little] = impossible
+            for name, drawn in found.items():
                 values[name][little] = drawn
         for name in self.open:
             rows[:, self.domain.axes((name,))[0]] = values[name]
@@ -276,8 +291,11 @@ class Conditional:
 
     def _draw_in_logs(
         self, rows: Codes, uniform: Floats, steps: Sequence[Step], tilt: Mapping[str, Floats]
-    ) -> dict[str, npt.NDArray[np.intp]]:
-        """Draws the same by sums of logarithms, which are never too small."""
+    ) -> tuple[dict[str, npt.NDArray[np.intp]], Flags]:
+        """Draws the same by sums of logarithms, which are never too small.
+
+        Returns also which rows are impossible.
+        """
         factors = [(scope, table[self._entries(rows, given)]) for given, scope, table in self._logs]
         factors += [((name,), weights) for name, weights in tilt.items()]
         wholes = list[Floats]()
@@ -291,14 +309,13 @@ class Conditional:
                 whole += table.transpose(axes).reshape(shape)
             wholes.append(whole)
             factors.append((step.rest, logsumexp(whole, axis=-1)))
-        values, numbers = dict[str, npt.NDArray[np.intp]](), iter(uniform)
+        values, numbers, impossible = dict[str, npt.NDArray[np.intp]](), iter(uniform), np.zeros(len(rows), bool)
         for step, whole in reversed([pair for pair in zip(steps, wholes, strict=True) if pair[0].drawn]):
             logs = whole[(np.arange(len(rows)), *(values[name] for name in step.rest))]
             top = logs.max(axis=1, keepdims=True)
-            if not np.isfinite(top).all():
-                raise ValueError("a row that the model makes impossible has nothing to be drawn")
-            values[step.name] = _one_of(np.exp(logs - top), next(numbers))
-        return values
+            impossible |= ~np.isfinite(top[:, 0])
+            values[step.name] = _one_of(np.exp(logs - np.where(np.isfinite(top), top, 0.0)), next(numbers))
+        return values, impossible
 
     def _entries(self, rows: Codes, known: Clique) -> npt.NDArray[np.intp]:
         """Returns each row's entry in factors with these given attributes."""

@@ -12,12 +12,16 @@ values. Nothing else only goes one way; weights for all columns made some tables
 Inside their bins the numbers of that column lie as far apart as the model's gaps say: once all rows are there, a gap is
 drawn for each two neighbours, given both, among those that their bins allow (`spaced`).
 
+Where constraints compare a row with the next one, a row may be one that none can follow, or precede. Then the person
+ends there, or begins. What numbers inside bins decide is settled as rows are decoded (`fedsyn.table.schema.across`).
+
 All of it follows from the released model: no privacy is spent.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +32,7 @@ from fedsyn.inference import AnyModel
 from fedsyn.inference.conditional import Conditional, graphical
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.in_turn import Ends, Reach
 from fedsyn.table.schema.ordered import IntegerColumn
 from fedsyn.table.schema.people import People
 from fedsyn.table.schema.persons import (
@@ -45,6 +50,8 @@ from fedsyn.table.schema.persons import (
 _PERSONS, _STEPS = 1 << 11, 4
 # Share of rows that is as good as none, and log odds of a gap that two bins do not allow.
 _TINY, _NEVER = 1e-3, -50.0
+# Draws of a row that cannot stand beside another, the second half of them among the bins that can.
+_TRIES = 8
 # Neighbours whose gaps are drawn at once.
 _AT_ONCE = 1 << 18
 
@@ -88,11 +95,20 @@ class WholePersons:
         pairs = list(zip(self.here, self.after, strict=True))
         self.to_after = [self._between(here, after) for here, after in pairs]
         self.to_here = [self._between(after, here) for here, after in pairs]
+        # Pairs of a row and the next one that cannot be.
+        sides = set(row_columns(self.rows)), {next_name(name) for name in row_columns(self.rows)}
+        zeros = [zero for zero in schema.domain.zeros if all(side & set(zero.clique) for side in sides)]
+        self.apart = [(schema.domain.axes(zero.clique), zero.cells) for zero in zeros] if self._compares else []
         # The column that gives the order, and log weights of its values.
         self.order = row_columns(self.rows).index(persons.order) if persons.order in row_columns(self.rows) else None
         self.tilt: Floats | None = None
         if self.order is not None:
             self._calibrate(model.sample(_PERSONS, np.random.default_rng(0)))  # a quadrature: none of them comes out
+
+    @property
+    def _compares(self) -> bool:
+        """Returns whether constraints compare a row with the next one."""
+        return bool(self.rows.compiled.across)
 
     def _calibrate(self, records: Codes) -> None:
         """Finds weights of values with which rows are as records say.
@@ -148,13 +164,13 @@ class WholePersons:
         there = np.ones(len(whose), bool) if empty is None else ~empty
         filled = np.zeros((len(whose), len(self.here)), np.int64)
         filled[there] = of_rows
-        along = self._numbers(records, chain, there, rng)
         codes = self._rows(records, filled, whose)
+        along = self._numbers(records, chain, (there, codes), rng)
         order = persons.order if isinstance(persons.order, str) else None
         return codes, People(shown, empty, persons.constant, order, along, start)
 
     def _numbers(
-        self, records: Codes, chain: Chain, there: Flags, rng: np.random.Generator
+        self, records: Codes, chain: Chain, shown: tuple[Flags, Codes], rng: np.random.Generator
     ) -> tuple[npt.NDArray[Any], Flags] | None:
         """Draws numbers of the column that gives the order.
 
@@ -164,9 +180,10 @@ class WholePersons:
         Args:
             records: of the persons.
             chain: their rows.
-            there: (rows shown,) which of them are rows; the others stand for persons without one.
+            shown: (rows shown,) which of them are rows; the others stand for persons without one; and all their codes.
             rng: draws.
         """
+        there, every = shown
         if self.spacing is None or self.order is None:
             return None
         column, place = (
@@ -180,13 +197,49 @@ class WholePersons:
         low, high = (np.where(absent, np.nan, end[inside]) for end in column.ends)
         whose = np.repeat(np.arange(len(records)), chain.counts)
         here = np.flatnonzero(whose[1:] == whose[:-1])
+        low, least = self._apart(every[there], here, low) if self._compares else (low, None)
         gaps = np.full(len(whose), np.nan)
         for start in range(0, len(here), _AT_ONCE):
             some = here[start : start + _AT_ONCE]
             gaps[some + 1] = self._gaps(records[whose[some]], chain, some, (low, high), rng)
         filled = np.full(len(there), column.ends[0][0]).astype(numbers.dtype), np.zeros(len(there), bool)
-        filled[0][there], filled[1][there] = spaced(chain.counts, numbers, (low, high), gaps), absent
+        filled[0][there], filled[1][there] = spaced(chain.counts, numbers, (low, high), gaps, least), absent
         return filled
+
+    def _apart(self, codes: Codes, here: Integers, low: Floats) -> tuple[Floats, Floats]:
+        """Returns where numbers may begin, and the least gaps, (rows,).
+
+        It is what comparisons with the next row leave, whatever numbers the bins of the other columns give.
+
+        Args:
+            codes: (rows, d) of the rows.
+            here: positions of the rows that have a next one.
+            low: (rows,) least number of each row's bin.
+        """
+        persons, names, low, gaps = self.rows.persons, list(self.rows.columns), low.copy(), np.zeros(len(low))
+        assert persons is not None
+        assert isinstance(persons.order, str)
+        for one in self.rows.compiled.across:
+            both = one.apart(persons.order)
+            ahead = next(term for term in one.terms if term.ahead)
+            weight = ahead.weight if both is None else both[1]
+            if ahead.name != persons.order or weight > 0:
+                continue
+            total, known = np.full(len(here), -one.limit), np.ones(len(here), bool)
+            for term in (term for term in (one.terms if both is None else both[0]) if not term.ahead):
+                grid, own = one.grids[term.name], codes[here, names.index(term.name)].astype(np.intp)
+                total += one.least(term, grid.low[own], grid.high[own])
+                known &= ~grid.absent[own]
+            least = total[known] / -weight
+            least = np.ceil(least) if one.grids[persons.order].whole else least
+            if both is None:
+                inside = np.minimum(
+                    least, one.grids[persons.order].high[codes[here + 1, names.index(persons.order)]][known]
+                )
+                low[here[known] + 1] = np.fmax(low[here[known] + 1], inside)
+            else:
+                gaps[here[known] + 1] = np.maximum(gaps[here[known] + 1], least)
+        return low, gaps
 
     def _gaps(
         self, known: Codes, chain: Chain, here: Integers, ends: tuple[Floats, Floats], rng: np.random.Generator
@@ -232,10 +285,17 @@ class WholePersons:
         place = self._places(records, counts, rng)
         some, several = counts > 0, counts > 1
         of_rows[(first + place)[some]] = self._there(records, some, self.here, self.preceding, rng)
-        after = self._there(records, several, self.after, self.following, rng)
+        alone = np.zeros(int(several.sum()), bool)
+        after = self._there(records, several, self.after, self.following, rng, alone)
         of_rows[(first + place + 1)[several]] = _recoded(after, self.to_here)
-        self._continue(records, of_rows, first, counts, place, rng)
-        return Chain(counts, of_rows, place)
+        ends = np.zeros(len(records), np.int64), counts.copy()
+        ends[1][np.flatnonzero(several)[alone]] = place[several][alone] + 1
+        self._continue(records, of_rows, (first, place), ends, rng)
+        if (ends[0] == 0).all() and (ends[1] == counts).all():
+            return Chain(counts, of_rows, place)
+        at = np.arange(len(of_rows)) - np.repeat(first, counts)
+        kept = (at >= np.repeat(ends[0], counts)) & (at < np.repeat(ends[1], counts))
+        return Chain(ends[1] - ends[0], of_rows[kept], place - ends[0])
 
     def _places(self, records: Codes, counts: Integers, rng: np.random.Generator) -> Integers:
         """Returns how many rows stand before that of a record."""
@@ -255,46 +315,159 @@ class WholePersons:
             at, column = self.before
             records[:, at] = column.codes_of(np.minimum(place, column.span[1]).astype(np.float64))
 
-    def _there(self, records: Codes, which: Flags, at: list[int], rest: Conditional, rng: np.random.Generator) -> Codes:
+    def _there(
+        self,
+        records: Codes,
+        which: Flags,
+        at: list[int],
+        rest: Conditional,
+        rng: np.random.Generator,
+        stuck: Flags | None = None,
+    ) -> Codes:
         """Returns a row of some records.
 
-        A model that no zeros bind may have left one out, which is drawn here.
+        A model that no zeros bind may have left one out, or have one that cannot follow: it is drawn here. `stuck` is
+        set where none can.
         """
         out = records[which]
         none = np.array([no_row_code(self.columns[j]) for j in at])
         lost = (out[:, at] == none).any(axis=1)
+        if stuck is not None:
+            for axes, cells in self.apart:
+                lost |= cells[tuple(out[:, axis] for axis in axes)]
         if lost.any():
-            out[lost] = rest.drawn(out[lost], rng)
+            impossible = np.zeros(int(lost.sum()), bool)
+            out[lost] = rest.drawn(out[lost], rng, stuck=None if stuck is None else impossible)
+            if stuck is not None:
+                stuck[lost] = impossible
         return out[:, at]
 
     def _continue(
         self,
         records: Codes,
         of_rows: Integers,
-        first: Integers,
-        counts: Integers,
-        place: Integers,
+        where: tuple[Integers, Integers],
+        ends: tuple[Integers, Integers],
         rng: np.random.Generator,
     ) -> None:
-        """Draws the rows after and before those of a record."""
+        """Draws the rows after and before those of a record.
+
+        Args:
+            records: of the persons.
+            of_rows: codes of all rows, written in place.
+            where: (persons,) position of each person's first row, and rows before that of the record.
+            ends: (persons,) rows before the first that there is, and up to the last: changed in place where a row has
+                none that can come before it, or follow.
+            rng: draws.
+        """
+        (first, place), (begins, stops) = where, ends
         same = [np.arange(self.columns[at].size) for at in self.here]
-        following = self.following.tilted(self._weights(self.after, self.to_here))
-        preceding = self.preceding.tilted(self._weights(self.here, same))
-        at = place + 1
-        while len(going := np.flatnonzero(at + 1 < counts)):  # each person's next row, all persons at once
+        rest = self.following.tilted(self._weights(self.after, self.to_here))
+        reach = self.rows.compiled.reach
+        at, left = place + 1, None
+        if reach is not None:  # a row after that of the record that its numbers rule out is drawn again
+            left = _Left.of(reach, self._row_codes(records, of_rows, first + np.minimum(place, stops - 1), stops > 0))
+            some = np.flatnonzero(stops > place + 1)
+            at[some] -= ~left.moved(
+                some, self._row_codes(records[some], of_rows, (first + place + 1)[some]), ahead=True
+            )
+        while len(going := np.flatnonzero(at + 1 < stops)):  # each person's next row, all persons at once
             known = records[going].copy()
             known[:, self.here] = of_rows[first[going] + at[going]]
             self._stand(known, at[going])
-            drawn = following.drawn(known, rng)[:, self.after]
+            drawn, stuck = self._beside(rest, known, going, left, rng, ahead=True)
             at[going] += 1
-            of_rows[first[going] + at[going]] = _recoded(drawn, self.to_here)
+            of_rows[first[going] + at[going]] = drawn
+            stops[going[stuck]] = at[going[stuck]]
+        rest = self.preceding.tilted(self._weights(self.here, same))
         at = place.copy()
-        while len(going := np.flatnonzero((at > 0) & (counts > 1))):
+        if reach is not None:  # what the last row leaves, and each before it
+            back = np.maximum(stops - 1, 0)
+            left = _Left.of(reach, self._row_codes(records, of_rows, first + back, stops > 0))
+            while len(going := np.flatnonzero(back > place)):
+                back[going] -= 1
+                left.moved(going, self._row_codes(records[going], of_rows, (first + back)[going]), ahead=False)
+        while len(going := np.flatnonzero(at > begins)):
             known = records[going].copy()
             known[:, self.after] = _recoded(of_rows[first[going] + at[going]], self.to_after)
             at[going] -= 1
             self._stand(known, at[going])
-            of_rows[first[going] + at[going]] = preceding.drawn(known, rng)[:, self.here]
+            of_rows[first[going] + at[going]], stuck = self._beside(rest, known, going, left, rng, ahead=False)
+            begins[going[stuck]] = at[going[stuck]] + 1
+
+    def _beside(
+        self,
+        rest: Conditional,
+        known: Codes,
+        going: Integers,
+        left: _Left | None,
+        rng: np.random.Generator,
+        *,
+        ahead: bool,
+    ) -> tuple[Codes, Flags]:
+        """Draws rows beside others.
+
+        Returns their codes, and for which rows there is none.
+
+        Args:
+            rest: draws them.
+            known: (n, d) records with the others.
+            going: (n,) whose they are.
+            left: what the others leave; None: whatever the model has.
+            rng: draws.
+            ahead: whether they stand after the others.
+        """
+        columns, stuck = self.after if ahead else self.here, np.zeros(len(known), bool)
+        tables = self.to_here if ahead else [np.arange(self.columns[at].size) for at in columns]
+        out = _recoded(rest.drawn(known, rng, stuck=stuck)[:, columns], tables)
+        if left is None:
+            return out, stuck
+        fine = stuck | left.moved(going, self._row_codes(known, out), ahead=ahead)
+        for trial in range(_TRIES):
+            again = np.flatnonzero(~fine)
+            if not len(again):
+                break
+            tilt = None if trial < _TRIES // 2 else self._tilt(left, going[again], ahead=ahead)
+            none = np.zeros(len(again), bool)
+            out[again] = _recoded(rest.drawn(known[again], rng, tilt, none)[:, columns], tables)
+            stuck[again] = none
+            fine[again] = none | left.moved(going[again], self._row_codes(known[again], out[again]), ahead=ahead)
+        return out, stuck | ~fine
+
+    def _tilt(self, left: _Left, going: Integers, *, ahead: bool) -> dict[str, Floats]:
+        """Returns log weights that leave out codes which cannot stand beside rows."""
+        weights = dict[str, Floats]()
+        for at, name in zip(self.after if ahead else self.here, row_columns(self.rows), strict=True):
+            if name in left.reach.names and (allowed := left.allowed(going, name, ahead=ahead)) is not None:
+                weights[self.names[at]] = np.zeros((len(going), self.columns[at].size))
+                weights[self.names[at]][:, places(self.columns[at])] = np.where(allowed, 0.0, _NEVER)
+        return weights
+
+    def _row_codes(
+        self, records: Codes, of_rows: Codes, at: Integers | None = None, there: Flags | None = None
+    ) -> dict[str, Codes]:
+        """Returns rows' codes of the columns that comparisons with next rows look at.
+
+        Args:
+            records: (n, d) of the persons.
+            of_rows: codes of rows, as records have them.
+            at: (n,) positions of the rows; None: they are all.
+            there: (n,) which of them are rows; the others get any codes. None: all are.
+        """
+        reach, out = self.rows.compiled.reach, dict[str, Codes]()
+        assert reach is not None
+        if at is not None:
+            at = at if there is None else np.where(there, at, 0)
+            of_rows = of_rows[at] if len(of_rows) else np.zeros((len(at), of_rows.shape[1]), np.int64)
+        of = row_columns(self.rows)
+        for name in reach.names:
+            if name in of:
+                place = of.index(name)
+                table = np.searchsorted(places(self.columns[self.here[place]]), of_rows[:, place])
+                out[name] = np.minimum(table, self.rows.columns[name].size - 1).astype(np.intp)
+            else:
+                out[name] = records[:, self.names.index(name)].astype(np.intp)
+        return out
 
     def _weights(self, at: list[int], to_here: list[Integers]) -> dict[str, Floats]:
         """Returns log weights of the ordering column's values, by name."""
@@ -325,7 +498,52 @@ class WholePersons:
         return out
 
 
-def spaced(counts: Integers, numbers: npt.NDArray[Any], ends: tuple[Floats, Floats], gaps: Floats) -> npt.NDArray[Any]:
+class _Left:
+    """What rows of persons leave to the rows beside them.
+
+    Args:
+        reach: says it.
+        ends: of each person.
+    """
+
+    def __init__(self, reach: Reach, ends: Ends) -> None:
+        self.reach, self.ends = reach, ends
+
+    @classmethod
+    def of(cls, reach: Reach, codes: Mapping[str, Codes]) -> _Left:
+        """Starts from one row of each person."""
+        return cls(reach, reach.of(codes))
+
+    def _of(self, persons: Integers) -> Ends:
+        return {name: (low[persons], high[persons], none[persons]) for name, (low, high, none) in self.ends.items()}
+
+    def moved(self, persons: Integers, codes: Mapping[str, Codes], *, ahead: bool) -> Flags:
+        """Goes on to rows of some persons, where they can stand beside the others.
+
+        Returns where they can.
+        """
+        fine, ends = self.reach.beside(self._of(persons), codes, ahead=ahead)
+        for name, parts in ends.items():
+            for whole, part in zip(self.ends[name], parts, strict=True):
+                whole[persons[fine]] = part[fine]
+        return fine
+
+    def allowed(self, persons: Integers, name: str, *, ahead: bool) -> Flags | None:
+        """Returns the codes of a column that can stand beside rows of some persons, (persons, codes).
+
+        None where all can.
+        """
+        allowed = self.reach.allowed(self._of(persons), name, ahead=ahead)
+        return None if allowed.all() else allowed
+
+
+def spaced(
+    counts: Integers,
+    numbers: npt.NDArray[Any],
+    ends: tuple[Floats, Floats],
+    gaps: Floats,
+    least: Floats | None = None,
+) -> npt.NDArray[Any]:
     """Returns numbers of rows that keep their gaps and their bins.
 
     Neighbours lie as far apart as gaps say, inside their bins. The first number of a person is the one that is given,
@@ -341,15 +559,22 @@ def spaced(counts: Integers, numbers: npt.NDArray[Any], ends: tuple[Floats, Floa
         numbers: (rows,) inside their bins, of one person after the other.
         ends: (rows,) least and largest number of each row's bin; NaN where a row has no number.
         gaps: (rows,) from the row before; NaN where it is not known.
+        least: (rows,) the least that they may be; None: zero.
     """
     low, high = (end.copy() for end in ends)
+    apart = np.zeros(len(gaps)) if least is None else least
+    gaps = np.maximum(gaps, apart)
     first, out, known = np.cumsum(counts) - counts, numbers.astype(np.float64), ~np.isnan(low)
     for at in range(int(counts.max(initial=0)) - 2, -1, -1):  # where a number may lie for all later gaps to be kept
         here = (first + at)[counts > at + 1]
-        least, most = low[here + 1] - gaps[here + 1], high[here + 1] - gaps[here + 1]
-        least, most = np.maximum(low[here], least), np.minimum(high[here], most)
-        kept = least <= most  # and not where anything is NaN
-        low[here[kept]], high[here[kept]] = least[kept], most[kept]
+        begin, stop = low[here + 1] - gaps[here + 1], high[here + 1] - gaps[here + 1]
+        begin, stop = np.maximum(low[here], begin), np.minimum(high[here], stop)
+        kept = begin <= stop  # and not where anything is NaN
+        low[here[kept]], high[here[kept]] = begin[kept], stop[kept]
+        if least is not None:  # room for the least gap, where the gap itself finds none
+            room = high[here + 1] - least[here + 1]
+            short = ~kept & (room >= low[here])
+            high[here[short]] = np.minimum(high[here[short]], room[short])
     # A first number that lies elsewhere goes to the same share of what is left of its bin.
     start = first[(counts > 0) & known[np.minimum(first, len(out) - 1)]] if len(out) else first[:0]
     width = ends[1][start] - ends[0][start]
@@ -361,7 +586,8 @@ def spaced(counts: Integers, numbers: npt.NDArray[Any], ends: tuple[Floats, Floa
         here = (first + at)[counts > at]
         here = here[known[here] & known[here - 1]]
         off = np.where(np.isnan(gaps[here]), out[here], out[here - 1] + gaps[here])
-        out[here] = np.maximum(np.clip(off, low[here], high[here]), out[here - 1])
+        nearest = np.minimum(out[here - 1] + apart[here], np.maximum(high[here], out[here - 1]))
+        out[here] = np.maximum(np.clip(off, low[here], high[here]), nearest)
     return np.asarray(out.astype(numbers.dtype))
 
 

@@ -28,9 +28,17 @@ def require_unit(config: RunConfig, schema: Schema) -> None:
         schema: of its rows.
 
     Raises:
-        ConfigError: says what epsilon is for the person with the most rows that the schema allows.
+        ConfigError: says what epsilon is for the person with the most rows that the schema allows; or a constraint
+            compares a row with the next one of its person, and the run knows single rows only.
     """
     privacy, persons = config.privacy, schema.rows.persons
+    across = schema.rows.compiled.across
+    if privacy.unit != "person" and across:
+        raise ConfigError(
+            f"privacy.unit: {privacy.unit}: constraint '{across[0].text}' compares a row with the next one of its "
+            "person, and such a run makes single rows; write privacy.unit: person, or take the constraint out of the "
+            "schema"
+        )
     if privacy.unit != "row" or "unit" in privacy.model_fields_set:
         return
     names = person_columns(schema.rows)

@@ -98,7 +98,7 @@ class CsvTable(TableWriter):
         self, codes: Codes, rng: np.random.Generator, start: int = 0, people: People | None = None
     ) -> list[pa.Buffer]:
         cells = self.schema.cells(codes, rng, start, people)
-        blocks = [cells.iloc[at : at + _LINES] for at in range(0, len(codes), _LINES)]
+        blocks = [cells.iloc[at : at + _LINES] for at in range(0, len(cells), _LINES)]
         return [_lines(block, self._separator, self._commas) for block in blocks]
 
     def write(self, rendered: Sequence[pa.Buffer | bytes]) -> None:

@@ -15,8 +15,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from fedsyn.domain import Flags, Floats, Zeros
+from fedsyn.domain import Flags, Floats, Integers, Zeros
 from fedsyn.errors import SchemaError, nearest
+from fedsyn.table.schema.across import NextOrder, ascending, broken_across, next_orders, zeros_across
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.computed import Computed, Mapped, sources_of
@@ -31,6 +32,7 @@ from fedsyn.table.schema.feasible import (
     open_codes,
     refuse_circles,
 )
+from fedsyn.table.schema.in_turn import Reach, RowsInTurn
 from fedsyn.table.schema.links import Links
 from fedsyn.table.schema.nested import Nesting
 from fedsyn.table.schema.people import People
@@ -67,10 +69,12 @@ class CompiledRules:
         derived: columns that constraints compute.
         open_columns: those with placeholders, of which something is still to be found: constraints on them are read,
             as far as they can be, and left for later.
+        persons: of the schema; None: nobody says who a person is.
 
     Attributes:
         zeros: structural zeros over codes.
         steps: what computes each derived column, in an order in which it can be done.
+        across: comparisons of a row with the next one of its person.
         nested: (column of codes, column of their groups) of which the first lies in the second, inner ones first.
 
     Raises:
@@ -84,6 +88,7 @@ class CompiledRules:
         columns: Mapping[str, Any],
         derived: Mapping[str, Any],
         open_columns: Collection[str] = (),
+        persons: Any = None,
     ) -> None:
         self.rules, self.columns, self.derived = tuple(rules), dict(columns), dict(derived)
         self._sizes = {name: column.size for name, column in columns.items()}
@@ -91,13 +96,15 @@ class CompiledRules:
         for rule in rules:
             self._require_known(rule)
         self._open = self._left_open(set(open_columns))
-        self.steps = self._steps()
+        self.steps, self.persons = self._steps(), persons
         self.nesting = Nesting(rules, columns)
         self._constraints = [(rule, constraint) for rule in rules for constraint in self._closed(rule)]
         constraints = [constraint for _, constraint in self._constraints]
         refuse_circles([constraint for constraint in constraints if isinstance(constraint, ColumnOrder)])
         self._groups = list(groups_of(constraints, self._grids, self._sizes))
         self.zeros = self._zeros()
+        closed = [rule for rule in rules if not self._open.intersection(columns_of(rule))]
+        self.across = next_orders(closed, persons, self._grids, self.steps)
 
     # From rules to constraints ----------------------------------------------------------------------------------------
 
@@ -333,6 +340,10 @@ class CompiledRules:
 
     # Decoding ---------------------------------------------------------------------------------------------------------
 
+    def zeros_across(self, columns: Mapping[str, Any]) -> list[Zeros]:
+        """Returns the zeros that comparisons with next rows make in a record, given its columns."""
+        return list(zeros_across(self.across, columns, self.persons.order)) if self.across else []
+
     def drawing_from(self, columns: Mapping[str, Any]) -> CompiledRules:
         """Returns these rules for columns whose numbers are drawn otherwise in bins."""
         other = copy.copy(self)
@@ -341,10 +352,11 @@ class CompiledRules:
 
     def drawn(
         self, codes: np.ndarray, rng: np.random.Generator, links: Links | None = None, people: People | None = None
-    ) -> DrawnRows:
+    ) -> tuple[DrawnRows, Flags | None]:
         """Draws numbers inside the bins of (n, d) codes.
 
-        Returns numbers of the ordered columns and codes of the others. It draws column by column, as `links` says
+        Returns numbers of the ordered columns and codes of the others, and which rows have some: None, unless rows of a
+        person cannot follow each other. It draws column by column, as `links` says
         of the rows. Then constraints are settled, and what they compute is added. What is the same in all rows of one
         of the `people` is drawn and settled once for each, and rows that stand in order get ascending numbers, or those
         that are known already.
@@ -359,11 +371,40 @@ class CompiledRules:
                 scores |= {} if links is None else links.scores(name, own, rows.drawn[name][0])
         fixed = () if people is None else people.settled(rows, self.settle, rng)
         self.settle(rows, rng, fixed)
+        kept: Flags | None = None
         if people is not None:
             people.put_in_order(rows)
+            kept = self._in_turn(rows, fixed, people, rng)
+            rows = rows if kept is None else rows.taken(kept)
         for step in self.steps:
             step.add(rows)
-        return rows
+        return rows, kept
+
+    def _in_turn(
+        self, rows: DrawnRows, fixed: Collection[str], people: People, rng: np.random.Generator
+    ) -> Flags | None:
+        """Settles comparisons with next rows, in place.
+
+        Returns which rows to keep; None: all.
+        """
+        if not self.across:
+            return None
+        order = people.order if people.order in rows.drawn else None
+        turn = RowsInTurn(self._orders(order), self._groups, self.columns, fixed, order)
+        kept = turn.settle(rows, people.counts, rng)
+        return None if kept.all() else kept
+
+    def _orders(self, order: str | None) -> list[NextOrder]:
+        """Returns the comparisons with next rows, and that of the column that gives the order."""
+        return [*self.across, *([] if order is None else [ascending(order, self._grids[order])])]
+
+    @property
+    def reach(self) -> Reach | None:
+        """Returns what says which rows can follow each other; None: all can."""
+        if not self.across:
+            return None
+        order = self.persons.order if self.persons.order in self._grids else None
+        return Reach(self._orders(order), self._groups)
 
     def settle(self, rows: DrawnRows, rng: np.random.Generator, fixed: Collection[str] = ()) -> None:
         """Redraws numbers in place until constraints hold where codes are possible.
@@ -387,9 +428,15 @@ class CompiledRules:
                 for name, values in numbers.items():
                     rows.drawn[name][0][left[placed]] = values[placed]
 
-    def violations(self, rows: DrawnRows) -> dict[str, int]:
-        """Counts the rows that break each constraint whose columns are there."""
+    def violations(self, rows: DrawnRows, along: tuple[Integers, Floats | None] | None = None) -> dict[str, int]:
+        """Counts the rows that break each constraint whose columns are there.
+
+        Args:
+            rows: of a table.
+            along: number of each row's person, and by what the rows of a person ascend; None: nobody knows.
+        """
         present = {*rows.codes, *rows.drawn}
+        across = {one.text: one for one in self.across if along is not None and present.issuperset(one.columns)}
         out: dict[str, int] = {}
         for rule in self.rules:
             broken: Flags | None = None
@@ -402,6 +449,8 @@ class CompiledRules:
                 if owner is rule and present.issuperset(constraint.columns):
                     breaks = ~constraint.holds(rows)
                     broken = breaks if broken is None else broken | breaks
+            if rule.text in across and along is not None:
+                broken = broken_across(across[rule.text], rows, *along)
             if isinstance(rule, Nested) and present.issuperset(rule.nested):
                 broken = self.nesting.broken(rows, rule)
             if broken is not None:

@@ -65,7 +65,7 @@ class Computed(ComputedColumn):
             raise SchemaError(f"{rule.text}: '{rule.column}' must be a column of numbers, dates or times")
         grid = grid_of(column)
         assert grid is not None
-        self.whole = grid.whole
+        self.grid, self.whole = grid, grid.whole
         self.grids: dict[str, NumberGrid] = {}
         for name in self.sources:
             source_grid = grid_of(columns[name])

@@ -186,7 +186,7 @@ def drafted(
         )
     fine = guesses if bins is not None else {name: _finest(guess) for name, guess in guesses.items()}
     whose = None if persons is None else persons.whose
-    holding = proposed_constraints(kind.from_dict(drafted_schema(fine, label), where), frame, whose)
+    holding = proposed_constraints(kind.from_dict(drafted_schema(fine, label) | key, where), frame, whose)
     guesses = _as_held(guesses, holding, bins)
     if persons is not None:
         guesses[persons.persons.id] = marked(guesses[persons.persons.id], persons)

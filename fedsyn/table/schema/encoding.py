@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fedsyn.domain import Codes, Domain, Flags, Floats, Integers
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.column_base import LEFT_OUT
+from fedsyn.table.schema.column_base import LEFT_OUT, remade
 from fedsyn.table.schema.columns import CategoricalColumn, Column
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.values import is_missing
@@ -337,12 +337,25 @@ def numbers_alone(column: BinnedColumn, series: pd.Series, missing_text: frozens
     return numbers, encoder.unplaced["x"]
 
 
-def drawn_rows(columns: Mapping[str, Any], missing_text: frozenset[str], frame: pd.DataFrame) -> DrawnRows:
+def order_of(schema: Any, frame: pd.DataFrame) -> Floats:
+    """Returns numbers by which the rows of each person ascend, (rows,).
+
+    A row without one has NaN, and stands last; no row is left out.
+    """
+    column = schema.every_column[schema.persons.order]
+    assert isinstance(column, BinnedColumn)
+    return numbers_alone(remade(column, missing=True), frame[schema.persons.order], schema.missing_text)[0]
+
+
+def drawn_rows(
+    columns: Mapping[str, Any], missing_text: frozenset[str], frame: pd.DataFrame
+) -> tuple[DrawnRows, Flags | None]:
     """Returns a table's rows as constraints see them.
 
-    They have codes, and numbers of the ordered columns as they are.
+    They have codes, and numbers of the ordered columns as they are. The second result says which rows of the table they
+    are; None: all.
     """
     ordered = [name for name, column in columns.items() if isinstance(column, BinnedColumn)]
     block = Encoder(columns, missing_text, np.int64, keep=ordered).block(frame)
     drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
-    return DrawnRows({name: block.codes[:, j] for j, name in enumerate(columns)}, drawn)
+    return DrawnRows({name: block.codes[:, j] for j, name in enumerate(columns)}, drawn), block.kept

@@ -199,12 +199,15 @@ class Group:
         """(n,) whether all of the constraints hold for rows."""
         return np.asarray(np.logical_and.reduce([constraint.holds(rows) for constraint in self.constraints]))
 
-    def place(self, codes: Codes, rng: np.random.Generator) -> tuple[Flags, dict[str, Floats]]:
+    def place(
+        self, codes: Codes, rng: np.random.Generator, ends: Mapping[str, tuple[Floats, Floats]] | None = None
+    ) -> tuple[Flags, dict[str, Floats]]:
         """Numbers inside the codes of rows that satisfy all constraints.
 
         Args:
             codes: of the columns, (n,) each.
             rng: randomness.
+            ends: column -> (n,) least and largest number that each row may have; None: those of its code.
 
         Returns:
             (n,) for which rows there are such numbers, and the numbers of the undecided columns.
@@ -218,19 +221,23 @@ class Group:
             if not len(rows):
                 break
             row_codes = {name: codes[name][rows] for name in self.columns}
-            fine, low, high = self._tightened(row_codes, ways[at])
+            within = None if ends is None else {name: (a[rows], b[rows]) for name, (a, b) in ends.items()}
+            fine, low, high = self._tightened(row_codes, ways[at], within)
             feasible = np.flatnonzero(fine)
             low, high = ({name: bound[feasible] for name, bound in bounds.items()} for bounds in (low, high))
             row_codes = {name: part[feasible] for name, part in row_codes.items()}
             for name in self.undecided:
                 low[name] = high[name] = self.grids[name].inside(low[name], high[name], rng.random(len(feasible)))
-                self._propagate(row_codes, low, high)
+                self.propagate(row_codes, low, high)
                 numbers[name][rows[feasible]] = low[name]
             placed[rows[feasible]] = True
         return placed, numbers
 
     def _tightened(
-        self, codes: Codes, way: Sequence[tuple[str, float, float] | None]
+        self,
+        codes: Codes,
+        way: Sequence[tuple[str, float, float] | None],
+        ends: Mapping[str, tuple[Floats, Floats]] | None = None,
     ) -> tuple[Flags, dict[str, Floats], dict[str, Floats]]:
         """Returns whether numbers are left, and their bounds.
 
@@ -238,6 +245,8 @@ class Group:
         """
         low = {name: grid.low[codes[name]] for name, grid in self.grids.items()}
         high = {name: grid.high[codes[name]] for name, grid in self.grids.items()}
+        for name, (least, most) in (ends or {}).items():
+            low[name], high[name] = np.maximum(low[name], least), np.minimum(high[name], most)
         fine: Flags = np.ones((), dtype=bool)
         for clause, taken in zip(self.clauses, way, strict=True):
             sure = clause.sure(codes)
@@ -248,12 +257,12 @@ class Group:
             fine = fine & (sure | ~self.grids[name].absent[codes[name]])
             low[name] = np.where(sure, low[name], np.maximum(low[name], first))
             high[name] = np.where(sure, high[name], np.minimum(high[name], last))
-        self._propagate(codes, low, high)
+        self.propagate(codes, low, high)
         for name, grid in self.grids.items():
             fine = fine & ((low[name] <= high[name]) | grid.absent[codes[name]])
         return fine, low, high
 
-    def _propagate(self, codes: Codes, low: dict[str, Floats], high: dict[str, Floats]) -> None:
+    def propagate(self, codes: Codes, low: dict[str, Floats], high: dict[str, Floats]) -> None:
         """Tightens bounds along the orders.
 
         It repeats this as often as the longest chain is long.

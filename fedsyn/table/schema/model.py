@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
-from fedsyn.domain import Domain
+from fedsyn.domain import Domain, Flags, Floats, Integers
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.notebook import Shown, View
@@ -28,7 +28,7 @@ from fedsyn.table.schema.compiled import CompiledRules
 from fedsyn.table.schema.computed import computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.edited import edited_data
-from fedsyn.table.schema.encoding import Block, Encoder, drawn_rows
+from fedsyn.table.schema.encoding import Block, Encoder, drawn_rows, order_of
 from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.links import Links, RowModel
 from fedsyn.table.schema.nested import Placed
@@ -41,6 +41,7 @@ from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.table.schema.shown import described, view_of
 from fedsyn.table.schema.spread import spread
 from fedsyn.table.schema.values import MISSING_TEXT, written
+from fedsyn.table.schema.whose import numbered
 
 if TYPE_CHECKING:
     from fedsyn.table.schema.frames import AnyFrame, AnyTables
@@ -390,7 +391,7 @@ class Schema(BaseModel, Shown):
         Raises:
             SchemaError: constraints that cannot be, in one sentence.
         """
-        return CompiledRules(self.constraints, self.columns, self.derived, self.open)
+        return CompiledRules(self.constraints, self.columns, self.derived, self.open, self.persons)
 
     @cached_property
     def domain(self) -> Domain:
@@ -518,15 +519,34 @@ class Schema(BaseModel, Shown):
         {'born <= died': 1}
 
         Numbers are compared as they are, also beyond the bounds of the schema; categories as the schema groups them.
-        Rows that no code takes are left out.
+        Rows that no code takes are left out. What compares a row with the next one of its
+        person is counted where the table says whose rows are, and in which order.
         """
-        return self.compiled.violations(self.rows_of(frame))
+        table = as_frame(frame)
+        rows, kept = self._rows_of(table)
+        return self.compiled.violations(rows, None if not self.compiled.across else self._along(table, kept))
 
     def rows_of(self, frame: AnyFrame) -> DrawnRows:
         """Returns a table's rows as constraints see them."""
-        rows = as_frame(frame)
+        return self._rows_of(as_frame(frame))[0]
+
+    def _rows_of(self, rows: pd.DataFrame) -> tuple[DrawnRows, Flags | None]:
         known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
         return drawn_rows(known, self.missing_text, rows)
+
+    def _along(self, frame: pd.DataFrame, kept: Flags | None) -> tuple[Integers, Floats | None] | None:
+        """Returns whose each row is, and by what the rows of a person ascend.
+
+        None where the table does not say it.
+        """
+        persons = self.persons
+        assert persons is not None
+        names = [persons.id, *([persons.order] if isinstance(persons.order, str) else [])]
+        if not set(names) <= set(frame.columns):
+            return None
+        table = frame if kept is None else frame[kept]
+        whose = numbered(table[persons.id], self.missing_text)
+        return whose, order_of(self, table) if isinstance(persons.order, str) else None
 
     def placed(self, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Returns (n, d) codes as tables have them: listed, and nested."""
@@ -571,14 +591,15 @@ class Schema(BaseModel, Shown):
     def _table(
         self, codes: np.ndarray, rng: np.random.Generator, start: int, people: People | None, *, dtypes: bool
     ) -> pd.DataFrame:
-        rows, table = self.compiled.drawn(self.placed(codes, rng), rng, self._links, people), {}
+        (rows, kept), table = self.compiled.drawn(self.placed(codes, rng), rng, self._links, people), {}
+        people, size = None if people is None else people.kept(kept), len(codes) if kept is None else int(kept.sum())
         for name in self.order:
             column: Any = self.every_column[name]
             if name in self.aside:
                 whose = people is not None and self.persons is not None and name == self.persons.id
-                table[name] = people.named(column, rng) if whose and people else column.fresh(start, len(codes), rng)
+                table[name] = people.named(column, rng) if whose and people else column.fresh(start, size, rng)
             elif name in rows.drawn:
-                column_codes = rows.codes.get(name, np.zeros(len(codes), dtype=np.intp))  # a computed one has none
+                column_codes = rows.codes.get(name, np.zeros(size, dtype=np.intp))  # a computed one has none
                 table[name] = column.series_of(*rows.drawn[name], column_codes, dtypes=dtypes)
             else:
                 table[name] = (column.decode if dtypes else column.cells)(rows.codes[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -49,6 +49,13 @@ class People:
     def first(self) -> Integers:
         """(rows,) position of the first row of each row's person."""
         return np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+
+    def kept(self, rows: Flags | None) -> People:
+        """Returns these persons with some of their rows; None: all."""
+        if rows is None:
+            return self
+        counts = np.bincount(self.whose[rows], minlength=len(self.counts))
+        return replace(self, counts=counts, empty=None if self.empty is None else self.empty[rows], along=None)
 
     def numbers_of(self, name: str) -> tuple[npt.NDArray[Any], Flags] | None:
         """Returns numbers of a column that are known before any draw.

@@ -290,7 +290,8 @@ def record_domain(rows: Any, columns: Mapping[str, Column]) -> Domain:
         rows: the schema of the rows.
         columns: of its records.
 
-    Impossible cells of a row are impossible in both rows of a record. A person without a row has none in any column,
+    Impossible cells of a row are impossible in both rows of a record, and so is a next row that a comparison with it
+    rules out. A person without a row has none in any column,
     and one with a single row has no next one.
     """
     persons, domain = rows.persons, rows.domain
@@ -301,7 +302,8 @@ def record_domain(rows: Any, columns: Mapping[str, Column]) -> Domain:
         inside = [name for name in zero.clique if name in of_rows]
         for renamed in [{}, {name: next_name(name) for name in inside}][: 2 if inside else 1]:
             names = tuple(renamed.get(name, name) for name in zero.clique)
-            zeros.append(Zeros(names, _spread(zero.cells, [columns[name] for name in names])))
+            zeros.append(Zeros(names, spread_over(zero.cells, [columns[name] for name in names])))
+    zeros += rows.compiled.zeros_across(columns)
     alone = count_column(persons).codes_of(np.array([0.0, 1.0]))
     without = [int(code) for code in alone[persons.least_rows :]]  # numbers of rows of which none is a next one
     for name in of_rows:
@@ -348,7 +350,7 @@ def wanted(rows: Any) -> tuple[tuple[Clique, float], ...]:
     return tuple((clique, weight) for cliques, weight in weights for clique in cliques)
 
 
-def _spread(cells: Flags, columns: Sequence[Column]) -> Flags:
+def spread_over(cells: Flags, columns: Sequence[Column]) -> Flags:
     """Returns impossible cells of a row, for columns that may have none.
 
     A row that is not there breaks nothing.

@@ -2,9 +2,10 @@
 
 A person then says which of them hold by their meaning.
 
-Proposed is what a schema can state: one column at most another, a column that is the sum of two others or equal to one,
-a column that another determines, and the patterns of `fedsyn.table.schema.patterns`. A constraint that would hold by
-chance is not: it is proposed only if at least `BREAKS` rows would break it were its columns independent of each other.
+Proposed is what a schema can state: one column at most another, also that of a person's next row, a column that is the
+sum of two others or equal to one, a column that another determines, and the patterns of
+`fedsyn.table.schema.patterns`. A constraint that would hold by chance is not: it is proposed only if at least `BREAKS`
+rows would break it were its columns independent of each other.
 All pairs are looked at together, on a few rows first; what the schema makes of the constraint has the last word.
 """
 
@@ -22,13 +23,15 @@ import numpy as np
 from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.errors import SchemaError
 from fedsyn.lazy import pd
+from fedsyn.table.schema.across import steps_along
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.conditions import DrawnRows, grid_of
+from fedsyn.table.schema.encoding import order_of
 from fedsyn.table.schema.ordered import DateColumn
 from fedsyn.table.schema.patterns import BREAKS, MOST_ENTRIES, Found, Patterns, absent_in
 from fedsyn.table.schema.profile import held_by
-from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, Dropout, MissingWhere, SumRule
+from fedsyn.table.schema.rules import Across, AnyRule, Comparison, Determined, Dropout, MissingWhere, SumRule
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
 _MOST_DIGITS = 3  # of a number between two groups
@@ -73,8 +76,10 @@ def proposed_constraints(schema: Any, frame: pd.DataFrame, whose: Integers | Non
         frame: its rows.
         whose: (rows,) number of each row's person, where persons have several rows.
     """
-    rows = schema.rows_of(frame)
-    table, plain = _Columns(schema, rows, whose), schema.to_dict()
+    rows, along = schema.rows_of(frame), None
+    if whose is not None and schema.persons is not None and schema.persons.in_order:
+        along = whose, order_of(schema, frame) if isinstance(schema.persons.order, str) else None
+    table, plain = _Columns(schema, rows, whose, along), schema.to_dict()
     proposals: list[Proposal] = []
     for rule, names in table.found(proposals):
         if len(proposals) == _MOST:
@@ -82,7 +87,10 @@ def proposed_constraints(schema: Any, frame: pd.DataFrame, whose: Integers | Non
         stated, unknown = _stated(type(schema), plain, proposals, rule)
         if stated is None:  # not beside those before it
             continue
-        if stated.constraints[-1] == rule and not stated.compiled.violations(rows)[rule.text]:
+        if stated.constraints[-1] == rule and not stated.compiled.violations(rows, along)[rule.text]:
+            if isinstance(rule, Across):
+                proposals.append(Proposal(rule, *table.seen_across(rule)))
+                continue
             known = np.logical_and.reduce([~table.absent(name) for name in names])
             held = len(known) if isinstance(rule, Dropout | MissingWhere) else int(known.sum())
             breaks = _by_pairing(stated.compiled, rule, rows, names)
@@ -134,9 +142,17 @@ class _Columns:
         schema: of its columns.
         rows: its rows, of all modelled columns.
         whose: (rows,) number of each row's person, where persons have several rows.
+        along: the same with what the rows of a person ascend by, where they stand in order.
     """
 
-    def __init__(self, schema: Any, rows: DrawnRows, whose: Integers | None) -> None:
+    def __init__(
+        self,
+        schema: Any,
+        rows: DrawnRows,
+        whose: Integers | None,
+        along: tuple[Integers, Floats | None] | None = None,
+    ) -> None:
+        self.persons, self.steps = schema.persons, None if along is None else steps_along(*along)
         self.columns: dict[str, Any] = {n: c for n, c in schema.columns.items() if n not in schema.open}
         self.label, self.rows, self.whose = schema.label, rows, whose
         self.categories = [n for n, c in self.columns.items() if isinstance(c, CategoricalColumn)][:_MOST_COLUMNS]
@@ -154,6 +170,7 @@ class _Columns:
         patterns = Patterns(self.columns, self.rows, self._families.get(NUMBERS, {}), self.whose)
         yield from itertools.chain(self.sums(), self.determined(), patterns.missing(), patterns.dropouts())
         yield from self.orders()
+        yield from self.across()
         rules = [one.rule for one in proposals]
         yield from patterns.zeros({(r.left, r.right) for r in rules if isinstance(r, Comparison)})
         yield from patterns.nests({(r.determines, r.column) for r in rules if isinstance(r, Determined)})
@@ -206,6 +223,39 @@ class _Columns:
                 least[a, b] &= not (x > y).any() and _by_chance(x, y) >= BREAKS
             for a, b in np.argwhere(least & ~(least.astype(int) @ least > 0)).tolist():
                 yield Comparison(left=names[a], op="<=", right=names[b]), [names[a], names[b]]
+
+    # One at most another in the next row ------------------------------------------------------------------------------
+
+    def across(self) -> Found:
+        """Yields the comparisons `a <= next.b` that hold.
+
+        Those that follow from one of them and comparisons inside a row are left out.
+        """
+        if self.steps is None:
+            return
+        here, after = self.steps
+        for family, columns in self._families.items():
+            names = [n for n, v in columns.items() if n not in self.persons.constant and len(np.unique(v[v == v])) > 2]
+            inside, holds = (np.zeros((len(names), len(names)), bool) for _ in range(2))
+            for i, j in itertools.product(range(len(names)), repeat=2):
+                x, y = columns[names[i]], columns[names[j]]
+                if family != NUMBERS or self._is_quantity_of(names[i], names[j]):
+                    inside[i, j] = i != j and not (x > y).any()
+                    holds[i, j] = not (x[here] > y[after]).any() and _by_chance(x[here], y[after]) >= BREAKS
+            if self.persons.order in names:
+                holds[names.index(self.persons.order), names.index(self.persons.order)] = True
+            follows = (inside.astype(int) @ holds > 0) | (holds.astype(int) @ inside > 0)
+            for i, j in np.argwhere(holds & ~follows).tolist():
+                if (names[i], names[j]) != (self.persons.order, self.persons.order):
+                    yield Across(left=names[i], op="<=", right=names[j]), [names[i], names[j]]
+
+    def seen_across(self, rule: Across) -> tuple[int, tuple[str, ...], float]:
+        """Returns the rows in which a comparison with the next one was seen, its columns, and who would break it."""
+        assert self.steps is not None
+        family = next(some for some in self._families.values() if {rule.left, rule.right} <= some.keys())
+        x, y = family[rule.left][self.steps[0]], family[rule.right][self.steps[1]]
+        known = int(np.count_nonzero(~(np.isnan(x) | np.isnan(y))))
+        return known, (rule.left, rule.right), _by_chance(x, y) / max(1, known)
 
     def _is_quantity_of(self, a: str, b: str) -> bool:
         """Returns whether two columns of numbers may be of one unit.

@@ -5,6 +5,7 @@ They stand under `constraints`, each as one line or as a small mapping.
     constraints:
       - admitted <= discharged                       # also <, >=, >; a missing side satisfies it
       - age <= 120                                   # the same with a fixed bound
+      - discharged <= next.admitted                  # with the next row of the same person
       - total = a + b                                # also minus; `total` is computed, not modelled
       - {determines: ward, column: building, map: {A: North, B: South}}      # `building` is computed
       - {impossible: {sex: male, pregnant: "yes"}}   # values, lists, "< 16", "16..45", null for missing
@@ -14,7 +15,8 @@ They stand under `constraints`, each as one line or as a small mapping.
       - {zero: [claims, amount]}                     # zero in one where it is zero in the others
       - {nested: [school, district]}                 # a school lies in one district; which, the run finds
 
-Names that hold an operator stand in backticks. What constraints mean is compiled in `fedsyn.table.schema.compiled`.
+Names that hold an operator or begin with `next.` stand in backticks. What constraints mean is compiled in
+`fedsyn.table.schema.compiled`.
 """
 
 from __future__ import annotations
@@ -30,10 +32,13 @@ from fedsyn.errors import nearest
 from fedsyn.table.schema.column_base import Value
 
 Wanted = Value | None | tuple[Value | None, ...]
+#: Stands before the name of a column in the next row of a person.
+NEXT = "next."
 _OPERATOR = re.compile(r"\s*(<=|>=|->|<|>|=)\s*")
+_TURNED = str.maketrans("<>", "><")
 _FORMS = (
-    "'a <= b', 'total = a + b', {determines, column, map}, {impossible}, {when, then}, {dropout}, {missing, where}, "
-    "{zero} or {nested}"
+    "'a <= b', 'a <= next.b', 'total = a + b', {determines, column, map}, {impossible}, {when, then}, {dropout}, "
+    "{missing, where}, {zero} or {nested}"
 )
 
 
@@ -75,6 +80,27 @@ class Comparison(Rule):
     @property
     def text(self) -> str:
         return f"{_quoted(self.left)} {self.op} {_quoted(self.right)}"
+
+    def data(self) -> Any:
+        return self.text
+
+
+class Across(Rule):
+    """Columns of a row and of the next one of its person that compare.
+
+    Attributes:
+        left: a column, or one that another constraint computes as a sum.
+        op: '<=', '<', '>=' or '>'.
+        right: a column, in the next row.
+    """
+
+    left: str
+    op: Literal["<=", "<", ">=", ">"]
+    right: str
+
+    @property
+    def text(self) -> str:
+        return f"{_quoted(self.left)} {self.op} {NEXT}{_quoted(self.right)}"
 
     def data(self) -> Any:
         return self.text
@@ -219,7 +245,9 @@ class Nested(Rule):
         return f"nested: {' in '.join(self.nested)}"
 
 
-AnyRule = Comparison | SumRule | Determined | Impossible | When | Dropout | MissingWhere | ZeroTogether | Nested
+AnyRule = (
+    Comparison | Across | SumRule | Determined | Impossible | When | Dropout | MissingWhere | ZeroTogether | Nested
+)
 _KEYS: dict[str, type[AnyRule]] = {
     "determines": Determined,
     "impossible": Impossible,
@@ -284,7 +312,7 @@ def _expected(key: str) -> str:
 def columns_of(rule: AnyRule) -> list[str]:
     """Names of a constraint's columns, in order; a comparison's bound, too."""
     match rule:
-        case Comparison():
+        case Comparison() | Across():
             return [rule.left, rule.right]
         case SumRule():
             return [*(name for _, name in rule.terms), rule.column]
@@ -374,6 +402,8 @@ def _parsed_line(line: str, where: str) -> AnyRule:
             f"{where}: what '{_name(left)}' says of '{_name(right)}' must be public: write "
             f"{{determines: {_name(left)}, column: {_name(right)}, map: {{value: value, ...}}}}"
         )
+    if left.startswith(NEXT) or right.startswith(NEXT):
+        return _across(left, op, right, where)
     if op != "=":
         return Comparison(left=_name(left), op=op, right=_name(right))  # type: ignore[arg-type]
     pieces = _split(re.compile(r"\s+([+-])\s+"), right)
@@ -382,6 +412,18 @@ def _parsed_line(line: str, where: str) -> AnyRule:
     if any(not name for _, name in terms):
         raise ValueError(f"{where}: expected 'total = a + b', with spaces around + and -")
     return SumRule(column=_name(left), terms=tuple(terms))  # type: ignore[arg-type]
+
+
+def _across(left: str, op: str, right: str, where: str) -> Across:
+    """Reads a comparison of a row with the next one, which goes to the right."""
+    if op == "=" or left.startswith(NEXT) == right.startswith(NEXT):
+        raise ValueError(
+            f"{where}: '{NEXT}' stands before one column of a comparison, as in 'a <= {NEXT}b' (also <, >=, >); a "
+            "column that is the same in all rows of a person stands under persons.constant"
+        )
+    if left.startswith(NEXT):
+        left, op, right = right, op.translate(_TURNED), left
+    return Across(left=_name(left), op=op, right=_name(right.removeprefix(NEXT)))  # type: ignore[arg-type]
 
 
 def _split(pattern: re.Pattern[str], text: str) -> list[str]:
@@ -401,7 +443,8 @@ def _name(text: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    return f"`{name}`" if _OPERATOR.search(name) or re.search(r"\s[+-]\s", name) else name
+    operator = _OPERATOR.search(name) or re.search(r"\s[+-]\s", name)
+    return f"`{name}`" if operator or name.startswith(NEXT) else name
 
 
 def _listed(conditions: Mapping[str, Any]) -> str:
