@@ -77,29 +77,41 @@ def test_from_a_csv_to_a_release(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.thorough
-def test_visits_of_patients(tmp_path: Path) -> None:
+def test_patients_and_visits(tmp_path: Path) -> None:
     printed = " ".join(follow("visits.md", tmp_path, ["schema.yaml"]).split())
+    page = " ".join((TUTORIALS / "visits.md").read_text(encoding="utf-8").split())
+    for said in re.findall(r"says: \*(.+?)\*", page):
+        assert said in printed
+    for held in ("discharged = admitted + nights", "discharged <= next.admitted"):
+        assert f"{held}. " in printed.partition("still to approve")[0]
     assert (
-        "a person has 1 to 20 rows, in the order of 'admitted'; 'sex' and 'born' are the same in all of them" in printed
+        "a person has 0 to 20 rows, in the order of 'admitted'; 'sex' and 'born' are the same in all of them" in printed
     )
-    assert "epsilon 1 at delta 1e-06, for one person" in printed and "nothing needs approval" in printed
-    assert "for one row" not in printed.partition("more people:")[2]
+    assert "epsilon 1 at delta 1e-06, for one person" in printed and printed.count("nothing needs approval") == 2
+    assert "for one row" not in printed.partition("more people:")[2].partition("'patient_id'")[0]
+    assert "rows break it" not in printed
 
-    rows = pd.read_csv(tmp_path / "out" / "synthetic.csv")
-    assert list(rows) == list(pd.read_csv(tmp_path / "visits.csv", nrows=1))
-    patients = rows.groupby("patient_id", sort=False)
-    assert (patients[["sex", "born"]].nunique() == 1).all(axis=None)
-    assert list(patients.groups) == [f"P{number:06d}" for number in range(1, len(patients) + 1)]
-    assert patients["admitted"].apply(lambda dates: dates.is_monotonic_increasing).all()
-    counts = patients.size()
-    assert 2 <= counts.max() <= 20 and 1000 < len(patients) < 2000 and 1.5 < counts.mean() < 4
+    folder = tmp_path / "out"
+    made = {name: pd.read_csv(folder / f"synthetic_{name}.csv") for name in ("patients", "visits")}
+    for name, table in made.items():
+        real = pd.read_csv(tmp_path / f"{name}.csv")
+        assert list(table) == list(real) and len(table) == pytest.approx(len(real), rel=0.25)
+    people = made["patients"]["patient_id"]
+    assert list(people) == [f"P{number:06d}" for number in range(1, len(people) + 1)]
+    assert set(made["visits"]["patient_id"]) < set(people)  # some have none
+    visits = made["visits"].groupby("patient_id", sort=False)
+    assert visits["admitted"].apply(lambda dates: dates.is_monotonic_increasing).all()
+    after = visits["admitted"].shift(-1)
+    assert after.notna().sum() > 1000 and (made["visits"]["discharged"] <= after)[after.notna()].all()
+    joined = pd.read_csv(folder / "synthetic.csv")
+    assert (joined.groupby("patient_id")[["sex", "born"]].nunique() == 1).all(axis=None)
     assert pd.read_csv(tmp_path / "more.csv")["patient_id"].nunique() == 200
 
     text = (tmp_path / "run.yaml").read_text(encoding="utf-8")
     (tmp_path / "rows.yaml").write_text(text.replace("privacy: {unit: person}", ""), encoding="utf-8")
     command = [sys.executable, "-m", "fedsyn.front.cli", "run", "rows.yaml", "--out", "refused"]
     refused = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    assert refused.returncode == 2 and "for somebody with 20 rows" in refused.stderr, refused.stderr
+    assert refused.returncode == 2 and "write privacy.unit: person" in refused.stderr, refused.stderr
 
 
 @pytest.mark.slow
