@@ -30,6 +30,7 @@ import numpy.typing as npt
 from fedsyn.domain import Codes, Flags, Floats, Integers
 from fedsyn.inference import AnyModel
 from fedsyn.inference.conditional import Conditional, graphical
+from fedsyn.runs.gaps import spaced
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.in_turn import Ends, Reach
@@ -446,7 +447,7 @@ class WholePersons:
     def _row_codes(
         self, records: Codes, of_rows: Codes, at: Integers | None = None, there: Flags | None = None
     ) -> dict[str, Codes]:
-        """Returns rows' codes of the columns that comparisons with next rows look at.
+        """Returns rows' codes of the columns that comparisons look at.
 
         Args:
             records: (n, d) of the persons.
@@ -499,7 +500,7 @@ class WholePersons:
 
 
 class _Left:
-    """What rows of persons leave to the rows beside them.
+    """Bounds of persons at the rows drawn last.
 
     Args:
         reach: says it.
@@ -518,7 +519,7 @@ class _Left:
         return {name: (low[persons], high[persons], none[persons]) for name, (low, high, none) in self.ends.items()}
 
     def moved(self, persons: Integers, codes: Mapping[str, Codes], *, ahead: bool) -> Flags:
-        """Goes on to rows of some persons, where they can stand beside the others.
+        """Goes on to rows that can stand beside the others.
 
         Returns where they can.
         """
@@ -529,66 +530,12 @@ class _Left:
         return fine
 
     def allowed(self, persons: Integers, name: str, *, ahead: bool) -> Flags | None:
-        """Returns the codes of a column that can stand beside rows of some persons, (persons, codes).
+        """Returns the codes that can stand beside rows, (persons, codes).
 
         None where all can.
         """
         allowed = self.reach.allowed(self._of(persons), name, ahead=ahead)
         return None if allowed.all() else allowed
-
-
-def spaced(
-    counts: Integers,
-    numbers: npt.NDArray[Any],
-    ends: tuple[Floats, Floats],
-    gaps: Floats,
-    least: Floats | None = None,
-) -> npt.NDArray[Any]:
-    """Returns numbers of rows that keep their gaps and their bins.
-
-    Neighbours lie as far apart as gaps say, inside their bins. The first number of a person is the one that is given,
-    if all that follow can keep their gaps then; else it is any from which they can. Where bins and gaps contradict each
-    other, bins hold, and no number goes back.
-
-    >>> spaced(np.array([3]), np.array([2, 90, 95]), (np.array([0.0, 0, 100]), np.array([99.0, 99, 199])),
-    ...        np.array([np.nan, 7, 14])).tolist()
-    [79, 86, 100]
-
-    Args:
-        counts: (persons,) rows of each.
-        numbers: (rows,) inside their bins, of one person after the other.
-        ends: (rows,) least and largest number of each row's bin; NaN where a row has no number.
-        gaps: (rows,) from the row before; NaN where it is not known.
-        least: (rows,) the least that they may be; None: zero.
-    """
-    low, high = (end.copy() for end in ends)
-    apart = np.zeros(len(gaps)) if least is None else least
-    gaps = np.maximum(gaps, apart)
-    first, out, known = np.cumsum(counts) - counts, numbers.astype(np.float64), ~np.isnan(low)
-    for at in range(int(counts.max(initial=0)) - 2, -1, -1):  # where a number may lie for all later gaps to be kept
-        here = (first + at)[counts > at + 1]
-        begin, stop = low[here + 1] - gaps[here + 1], high[here + 1] - gaps[here + 1]
-        begin, stop = np.maximum(low[here], begin), np.minimum(high[here], stop)
-        kept = begin <= stop  # and not where anything is NaN
-        low[here[kept]], high[here[kept]] = begin[kept], stop[kept]
-        if least is not None:  # room for the least gap, where the gap itself finds none
-            room = high[here + 1] - least[here + 1]
-            short = ~kept & (room >= low[here])
-            high[here[short]] = np.minimum(high[here[short]], room[short])
-    # A first number that lies elsewhere goes to the same share of what is left of its bin.
-    start = first[(counts > 0) & known[np.minimum(first, len(out) - 1)]] if len(out) else first[:0]
-    width = ends[1][start] - ends[0][start]
-    share = np.divide(out[start] - ends[0][start], width, out=np.zeros(len(start)), where=width > 0)
-    moved = low[start] + share * (high[start] - low[start])
-    moved = moved if numbers.dtype.kind == "f" else np.rint(moved)
-    out[start] = np.where((out[start] >= low[start]) & (out[start] <= high[start]), out[start], moved)
-    for at in range(1, int(counts.max(initial=0))):
-        here = (first + at)[counts > at]
-        here = here[known[here] & known[here - 1]]
-        off = np.where(np.isnan(gaps[here]), out[here], out[here - 1] + gaps[here])
-        nearest = np.minimum(out[here - 1] + apart[here], np.maximum(high[here], out[here - 1]))
-        out[here] = np.maximum(np.clip(off, low[here], high[here]), nearest)
-    return np.asarray(out.astype(numbers.dtype))
 
 
 def _recoded(codes: Codes, tables: list[Integers]) -> Integers:

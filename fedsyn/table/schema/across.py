@@ -50,7 +50,7 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class NextOrder:
-    """Weighed numbers of two rows that add up to at most a limit.
+    """Weighed numbers of two rows, with a largest sum.
 
     A number that is missing satisfies it.
 
@@ -71,7 +71,7 @@ class NextOrder:
         return tuple(dict.fromkeys(term.name for term in self.terms))
 
     def apart(self, order: str) -> tuple[tuple[Term, ...], float] | None:
-        """Returns the other terms and the weight of how far the next row is.
+        """Returns the other terms, and the weight of a gap.
 
         Where both rows' values of the column that gives the order stand in it, how far one lies from the other says as
         much. None where they do not.
@@ -221,7 +221,7 @@ def _terms(
 
 
 def zeros_across(orders: Sequence[NextOrder], columns: Mapping[str, Any], order: Any) -> Iterator[Zeros]:
-    """Yields the zeros of a record that comparisons with the next row make.
+    """Yields a record's zeros that comparisons with next rows make.
 
     Of a comparison of more than two columns of the record they would be larger than what they save: it is settled as
     rows are drawn.
@@ -258,7 +258,7 @@ def ends_of(grid: NumberGrid) -> tuple[Floats, Floats, Flags]:
 
 
 def with_next(counts: Integers) -> Integers:
-    """Returns the positions of rows that have a next one of their person.
+    """Returns the positions of rows that have a next one.
 
     >>> with_next(np.array([2, 1, 3])).tolist()
     [0, 3, 4]
@@ -269,7 +269,7 @@ def with_next(counts: Integers) -> Integers:
 
 
 def broken_across(one: NextOrder, rows: DrawnRows, whose: Integers, order: Floats | None) -> Flags:
-    """Returns which rows of a table break a comparison with the next one, (rows,).
+    """Returns which rows break a comparison with the next, (rows,).
 
     Args:
         one: the comparison.
@@ -285,7 +285,7 @@ def broken_across(one: NextOrder, rows: DrawnRows, whose: Integers, order: Float
 
 
 def steps_along(whose: Integers, order: Floats | None) -> tuple[Integers, Integers]:
-    """Returns the positions of rows that have a next one, and of those.
+    """Returns the positions of rows, and of those that follow.
 
     >>> [at.tolist() for at in steps_along(np.array([0, 1, 0]), np.array([7.0, 1.0, 3.0]))]
     [[2], [0]]

@@ -341,7 +341,7 @@ class CompiledRules:
     # Decoding ---------------------------------------------------------------------------------------------------------
 
     def zeros_across(self, columns: Mapping[str, Any]) -> list[Zeros]:
-        """Returns the zeros that comparisons with next rows make in a record, given its columns."""
+        """Returns a record's zeros that comparisons with next rows make."""
         return list(zeros_across(self.across, columns, self.persons.order)) if self.across else []
 
     def drawing_from(self, columns: Mapping[str, Any]) -> CompiledRules:
@@ -395,7 +395,7 @@ class CompiledRules:
         return None if kept.all() else kept
 
     def _orders(self, order: str | None) -> list[NextOrder]:
-        """Returns the comparisons with next rows, and that of the column that gives the order."""
+        """Returns the comparisons with next rows, the order's among them."""
         return [*self.across, *([] if order is None else [ascending(order, self._grids[order])])]
 
     @property

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.domain import Codes, Flags, Integers
-from fedsyn.table.schema.across import Bounds, NextOrder, with_next
+from fedsyn.table.schema.across import Bounds, NextOrder, ends_of, with_next
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.feasible import Group
 
@@ -86,7 +86,7 @@ class RowsInTurn:
         return kept
 
     def _sort(self, rows: DrawnRows, whose: Integers) -> None:
-        """Sorts numbers of a column that never falls, or never rises, along a person.
+        """Sorts a person's numbers that never fall, or never rise.
 
         They are exchanged among the rows of one bin, so they lie in it as they were drawn. Numbers that a constraint
         inside a row is about stay.
@@ -108,7 +108,7 @@ class RowsInTurn:
         return np.asarray(here[np.logical_or.reduce(broken)], np.int64)
 
     def _following(self, rows: DrawnRows, counts: Integers) -> Flags:
-        """Returns which rows can follow the last one before them that is kept."""
+        """Returns which rows can follow the last that stays."""
         first, kept = np.cumsum(counts) - counts, np.ones(int(counts.sum()), bool)
         last = first.copy()
         for at in range(1, int(counts.max(initial=0))):
@@ -149,7 +149,7 @@ class RowsInTurn:
     def tighten(
         self, here: Integers, bounds: tuple[Bounds, Bounds], absent: Mapping[str, Flags], *, ahead: bool, of: str = ""
     ) -> None:
-        """Tightens bounds of rows that have a next one, or of the next ones.
+        """Tightens bounds of rows, or of their next ones.
 
         Args:
             here: positions of rows that have a next one.
@@ -210,7 +210,7 @@ class RowsInTurn:
         known: tuple[Flags, Mapping[str, Flags]],
         rng: np.random.Generator,
     ) -> None:
-        """Places numbers of rows evenly between their bounds, one column after the other.
+        """Places numbers of rows evenly between their bounds.
 
         Rows for which there are none keep theirs.
         """
@@ -240,7 +240,7 @@ class RowsInTurn:
     def _fits(
         self, here: Integers, rows: DrawnRows, bounds: tuple[Bounds, Bounds], known: tuple[Flags, Mapping[str, Flags]]
     ) -> Flags:
-        """Returns whether rows lie between bounds and keep what holds inside a row.
+        """Returns whether rows lie between bounds, and constraints hold inside.
 
         They leave room for the next row, too.
         """
@@ -267,7 +267,7 @@ class RowsInTurn:
 
 
 class Reach:
-    """Follows what rows of persons leave to the rows beside them, by their bins.
+    """Bounds that rows of persons leave to those beside them.
 
     A row after another one needs numbers that all rows before it leave, and a row before needs those that all after it
     do. Bounds of numbers say so exactly, as long as only comparisons and sums are in play.
@@ -290,8 +290,17 @@ class Reach:
         Args:
             codes: column -> (n,) codes.
         """
-        grids = self._turn.grids
-        return {name: (g.low[codes[name]], g.high[codes[name]], g.absent[codes[name]]) for name, g in grids.items()}
+        low, high, absent = self._bins(codes)
+        here = np.arange(len(next(iter(low.values()))))
+        self._turn.inside(here, DrawnRows({name: codes[name] for name in self.names}, {}), low, high)
+        return _joined(low, high, absent)
+
+    def _bins(self, codes: Mapping[str, Codes]) -> tuple[Bounds, Bounds, dict[str, Flags]]:
+        low, high, absent = Bounds(), Bounds(), dict[str, Flags]()
+        for name, grid in self._turn.grids.items():
+            least, most, none = ends_of(grid)
+            low[name], high[name], absent[name] = (least[codes[name]], most[codes[name]], none[codes[name]])
+        return low, high, absent
 
     def beside(self, ends: Ends, codes: Mapping[str, Codes], *, ahead: bool) -> tuple[Flags, Ends]:
         """Returns which rows can stand beside others, and what they all leave.
@@ -301,7 +310,7 @@ class Reach:
             codes: column -> (n,) codes of the rows.
             ahead: whether they stand after the others; else before.
         """
-        (low, high, absent), mine = _two(ends, self.of(codes), ahead)
+        (low, high, absent), mine = _two(ends, _joined(*self._bins(codes)), ahead)
         self._turn.tighten(mine - ahead, (low, high), absent, ahead=ahead)
         both = {name: np.repeat(codes[name], 2) for name in self._turn.names}
         self._turn.inside(mine, DrawnRows(both, {}), low, high)
@@ -309,7 +318,7 @@ class Reach:
         return np.logical_and.reduce([(a <= b) | gone for a, b, gone in out.values()]), out
 
     def allowed(self, ends: Ends, name: str, *, ahead: bool) -> Flags:
-        """Returns the codes of a column that may stand beside rows, (n, codes).
+        """Returns the codes that may stand beside rows, (n, codes).
 
         Args:
             ends: (n,) what the rows leave.
@@ -324,11 +333,15 @@ class Reach:
         return np.asarray(grid.absent | ((grid.high >= least) & (grid.low <= most)))
 
 
-def _two(ends: Ends, own: Ends, ahead: bool) -> tuple[tuple[Bounds, Bounds, dict[str, Flags]], Integers]:
-    """Returns bounds of two rows each, in their order, and where the own ones stand."""
-    parts = (ends, own) if ahead else (own, ends)
+def _joined(low: Bounds, high: Bounds, absent: Mapping[str, Flags]) -> Ends:
+    return {name: (low[name], high[name], absent[name]) for name in low}
+
+
+def _two(ends: Ends, beside: Ends, ahead: bool) -> tuple[tuple[Bounds, Bounds, dict[str, Flags]], Integers]:
+    """Returns bounds of two rows each, and where the latter stand."""
+    parts = (ends, beside) if ahead else (beside, ends)
 
     def side(at: int) -> Any:
-        return {name: np.stack([part[name][at] for part in parts], axis=1).reshape(-1) for name in own}
+        return {name: np.stack([part[name][at] for part in parts], axis=1).reshape(-1) for name in beside}
 
-    return (side(0), side(1), side(2)), 2 * np.arange(len(next(iter(own.values()))[0])) + ahead
+    return (side(0), side(1), side(2)), 2 * np.arange(len(next(iter(beside.values()))[0])) + ahead

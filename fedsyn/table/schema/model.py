@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
-from fedsyn.domain import Domain, Flags, Floats, Integers
+from fedsyn.domain import Domain, Flags
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.notebook import Shown, View
@@ -28,7 +28,7 @@ from fedsyn.table.schema.compiled import CompiledRules
 from fedsyn.table.schema.computed import computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.edited import edited_data
-from fedsyn.table.schema.encoding import Block, Encoder, drawn_rows, order_of
+from fedsyn.table.schema.encoding import Block, Encoder, drawn_rows
 from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.links import Links, RowModel
 from fedsyn.table.schema.nested import Placed
@@ -41,7 +41,7 @@ from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.table.schema.shown import described, view_of
 from fedsyn.table.schema.spread import spread
 from fedsyn.table.schema.values import MISSING_TEXT, written
-from fedsyn.table.schema.whose import numbered
+from fedsyn.table.schema.whose import along_of
 
 if TYPE_CHECKING:
     from fedsyn.table.schema.frames import AnyFrame, AnyTables
@@ -524,7 +524,7 @@ class Schema(BaseModel, Shown):
         """
         table = as_frame(frame)
         rows, kept = self._rows_of(table)
-        return self.compiled.violations(rows, None if not self.compiled.across else self._along(table, kept))
+        return self.compiled.violations(rows, None if not self.compiled.across else along_of(self, table, kept))
 
     def rows_of(self, frame: AnyFrame) -> DrawnRows:
         """Returns a table's rows as constraints see them."""
@@ -533,20 +533,6 @@ class Schema(BaseModel, Shown):
     def _rows_of(self, rows: pd.DataFrame) -> tuple[DrawnRows, Flags | None]:
         known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
         return drawn_rows(known, self.missing_text, rows)
-
-    def _along(self, frame: pd.DataFrame, kept: Flags | None) -> tuple[Integers, Floats | None] | None:
-        """Returns whose each row is, and by what the rows of a person ascend.
-
-        None where the table does not say it.
-        """
-        persons = self.persons
-        assert persons is not None
-        names = [persons.id, *([persons.order] if isinstance(persons.order, str) else [])]
-        if not set(names) <= set(frame.columns):
-            return None
-        table = frame if kept is None else frame[kept]
-        whose = numbered(table[persons.id], self.missing_text)
-        return whose, order_of(self, table) if isinstance(persons.order, str) else None
 
     def placed(self, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Returns (n, d) codes as tables have them: listed, and nested."""

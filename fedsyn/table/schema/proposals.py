@@ -250,7 +250,9 @@ class _Columns:
                     yield Across(left=names[i], op="<=", right=names[j]), [names[i], names[j]]
 
     def seen_across(self, rule: Across) -> tuple[int, tuple[str, ...], float]:
-        """Returns the rows in which a comparison with the next one was seen, its columns, and who would break it."""
+        """Returns what was seen of a comparison with next rows.
+
+        It is the rows in which it holds, its columns, and the share that would break it by chance."""
         assert self.steps is not None
         family = next(some for some in self._families.values() if {rule.left, rule.right} <= some.keys())
         x, y = family[rule.left][self.steps[0]], family[rule.right][self.steps[1]]

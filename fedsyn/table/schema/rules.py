@@ -86,7 +86,7 @@ class Comparison(Rule):
 
 
 class Across(Rule):
-    """Columns of a row and of the next one of its person that compare.
+    """Columns of a row and of the next one that compare.
 
     Attributes:
         left: a column, or one that another constraint computes as a sum.
@@ -415,7 +415,7 @@ def _parsed_line(line: str, where: str) -> AnyRule:
 
 
 def _across(left: str, op: str, right: str, where: str) -> Across:
-    """Reads a comparison of a row with the next one, which goes to the right."""
+    """Reads a comparison with the next row, which goes right."""
     if op == "=" or left.startswith(NEXT) == right.startswith(NEXT):
         raise ValueError(
             f"{where}: '{NEXT}' stands before one column of a comparison, as in 'a <= {NEXT}b' (also <, >=, >); a "

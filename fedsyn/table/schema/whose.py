@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsyn.domain import Flags, Integers
+from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.lazy import pd
 from fedsyn.table.schema.columns import CategoricalColumn
-from fedsyn.table.schema.encoding import values_and_places
+from fedsyn.table.schema.encoding import order_of, values_and_places
 from fedsyn.table.schema.persons import row_columns
 from fedsyn.table.schema.values import is_missing, written
 
@@ -85,6 +85,25 @@ def numbered(identifiers: pd.Series, missing: Collection[str]) -> Integers:
     They are told apart by `Whose`, and numbered from 0 as they are first met.
     """
     return np.asarray(pd.factorize(Whose(missing).of(identifiers))[0], np.int64)
+
+
+def along_of(schema: Any, table: pd.DataFrame, which: Flags | None) -> tuple[Integers, Floats | None] | None:
+    """Returns whose rows are, and by what they ascend.
+
+    The second is None where they stand in order as they come; both are where the table does not say it.
+
+    Args:
+        schema: of the rows, with persons.
+        table: has the rows.
+        which: (rows,) those that count; None: all.
+    """
+    persons = schema.persons
+    names = [persons.id, *([persons.order] if isinstance(persons.order, str) else [])]
+    if not set(names) <= set(table.columns):
+        return None
+    rows = table if which is None else table[which]
+    order = order_of(schema, rows) if isinstance(persons.order, str) else None
+    return numbered(rows[persons.id], schema.missing_text), order
 
 
 def of_nobody(schema: Any, table: pd.DataFrame) -> Flags:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedsyn
-from fedsyn.runs.persons import spaced
+from fedsyn.runs.gaps import spaced
 from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.holdings import Holding

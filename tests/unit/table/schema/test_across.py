@@ -84,7 +84,7 @@ def test_a_comparison_that_says_nothing_is_refused(rule: str, persons: dict[str,
 
 def test_no_possible_next_row_is_refused() -> None:
     one = COLUMNS | {"age": {"kind": "integer", "lower": 7, "upper": 7, "bins": 1}}
-    with pytest.raises(SchemaError, match="'age < next.age' leaves no possible next row"):
+    with pytest.raises(SchemaError, match=r"'age < next\.age' leaves no possible next row"):
         schema("age < next.age", columns=one)
 
 
