@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.persons import coverage, run, tables
+from experiments.persons import coverage, overlap, run, tables
 
 
 def a_table() -> tables.People:
@@ -134,3 +134,19 @@ def test_caps_that_do_better_are_said(capsys: pytest.CaptureFixture[str]) -> Non
     assert run.says_otherwise({("shop", run.OURS): bad, ("shop", "at most 3 rows each"): good}) == 0
     assert run.says_otherwise({("shop", run.OURS): good, ("shop", "at most 3 rows each"): bad}) == 1
     assert "shop: aggregates is more than 1.0 of what it is with at most 3 rows each" in capsys.readouterr().out
+
+
+def test_visits_that_are_planted_do_not_overlap_and_are_no_way_off_themselves() -> None:
+    seen = overlap.Seen.of(overlap.visits(300, 1))
+    assert seen.overlap == 0.0 and seen.off(seen) == [0.0, 0.0, 0.0] and (seen.gaps >= 0).all()
+    late = overlap.visits(300, 1).assign(discharged="2025-01-01")
+    assert overlap.Seen.of(late).overlap == 1.0
+
+
+@pytest.mark.slow
+def test_overlaps_in_miniature(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["overlap.py", "--persons", "200", "--seeds", "1", "--epsilon", "4"])
+    assert overlap.main() == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[1] for row in rows] == ["no", "yes"] * 2
+    assert [row[5] == "0.0%" for row in rows] == [False, True, False, True]

@@ -75,6 +75,7 @@ def off(real: np.ndarray, made: np.ndarray) -> float:
     return float(np.abs(shares[0] - shares[1]).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("computed", [True, False])
 def test_visits_that_do_not_overlap_keep_their_stays_and_gaps(computed: bool) -> None:
@@ -90,6 +91,7 @@ def test_visits_that_do_not_overlap_keep_their_stays_and_gaps(computed: bool) ->
     assert len(kept[0]) == pytest.approx(len(free[0]), rel=0.1)  # hardly anybody ends earlier for it
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("mechanism", ["privsyn", "mst"])
 @pytest.mark.parametrize("rules", [(OVERLAP,), ("nights < next.nights",), (OVERLAP, "nights >= next.nights")])
