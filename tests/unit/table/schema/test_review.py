@@ -168,7 +168,7 @@ def test_a_schema_is_edited_and_approved_as_an_object() -> None:
 
 
 def remarked() -> str:
-    """A draft with remarks on two columns and two constraints."""
+    """A draft with remarks on two columns and three constraints."""
     n = 200
     admitted = pd.Timestamp("2024-01-01") + pd.to_timedelta([k % 90 for k in range(n)], "D")
     frame = pd.DataFrame(
@@ -195,6 +195,7 @@ def test_remarks_stand_where_they_belong_and_change_nothing() -> None:
     assert [one.rule for one in proposed_lines(text)] == [
         "{determines: ward, column: side, map: {north: N, south: S, west: W}}",
         "admitted <= discharged",
+        "discharged <= next.admitted",
     ]
     plain = Schema.loads(without_remarks(text))
     assert (
@@ -207,20 +208,20 @@ def test_a_remark_goes_as_its_column_is_answered_and_the_note_in_the_end() -> No
     after = approve(text, ["age"])
     assert remarks_on(after, "age") == [] and remarks_on(after, "patient_id") and after.startswith("# A DRAFT")
     after = approve(after, list(Schema.loads(after).unapproved))
-    assert "DRAFT" not in after and "people" not in after and len(proposed_lines(after)) == 2
+    assert "DRAFT" not in after and "50 people" not in after and len(proposed_lines(after)) == 3
 
 
 def test_a_proposed_constraint_is_stated_or_goes() -> None:
     text = remarked()
-    one, other = proposed_lines(text)
-    first, second = one.rule, other.rule
-    assert other.rows == "200" and 0 < float(other.breaks) < 100
+    one, other, along = proposed_lines(text)
+    first, second, third = one.rule, other.rule, along.rule
+    assert (other.rows, along.rows) == ("200", "150") and 0 < float(other.breaks) < 100  # 50 rows have no next one
     after = stated(text, second, holds=True)
-    assert [rule.text for rule in Schema.loads(after).constraints] == [second] and len(proposed_lines(after)) == 1
-    both = stated(after, first, holds=True)
+    assert [rule.text for rule in Schema.loads(after).constraints] == [second] and len(proposed_lines(after)) == 2
+    both = stated(stated(after, first, holds=True), third, holds=False)
     assert [rule.text for rule in Schema.loads(both).constraints] == ["ward -> side", second]
     assert "These hold" not in both
-    none = stated(stated(text, first, holds=False), second, holds=False)
+    none = stated(stated(stated(text, first, holds=False), second, holds=False), third, holds=False)
     assert Schema.loads(none).constraints == () and "constraints:" not in none and "#?" not in none[-200:]
 
 
