@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedsyn
+from experiments.persons.overlap import OVERLAP, WARDS, visits
 from fedsyn.domain import Domain, Zeros
 from fedsyn.errors import InputError
 from fedsyn.inference.conditional import Conditional
@@ -18,32 +19,13 @@ from fedsyn.inference.model import Model
 from fedsyn.runs.gaps import spaced
 from fedsyn.table.schema import Schema
 
-OVERLAP = "discharged <= next.admitted"
-
-
-def hospital(persons: int, seed: int = 0) -> pd.DataFrame:
-    """Visits begin days or months after the last one is over; those of surgery are long."""
-    rng = np.random.default_rng(seed)
-    counts = np.minimum(rng.geometric(0.35, persons), 12)
-    whose = np.repeat(np.arange(persons), counts)
-    ward = rng.choice(["heart", "surgery"], len(whose))
-    nights = np.where(ward == "surgery", rng.integers(5, 15, len(whose)), rng.integers(0, 4, len(whose)))
-    pause = np.where(rng.random(len(whose)) < 0.5, rng.integers(1, 10, len(whose)), rng.integers(60, 120, len(whose)))
-    step, first = np.r_[0, (nights + pause)[:-1]], np.r_[True, whose[1:] != whose[:-1]]
-    step[first] = rng.integers(0, 700, persons)
-    since = np.cumsum(step)
-    day = np.datetime64("2022-01-01") + since - np.repeat(since[first] - step[first], counts)
-    table = pd.DataFrame({"patient": whose, "admitted": day, "ward": ward, "nights": nights})
-    table["discharged"] = table["admitted"] + pd.to_timedelta(nights, unit="D")
-    return table[table["discharged"] < "2025-01-01"].astype({"admitted": str, "discharged": str})
-
 
 def schema(*rules: Any, computed: bool = True, most_rows: int = 12, **persons: Any) -> dict[str, Any]:
     day: dict[str, Any] = {"kind": "date", "lower": "2022-01-01", "upper": "2024-12-31", "bins": 8}
     columns: dict[str, Any] = {
         "patient": {"kind": "identifier", "make": "sequence"},
         "admitted": day,
-        "ward": {"kind": "categorical", "categories": ["heart", "surgery"], "other": False},
+        "ward": {"kind": "categorical", "categories": WARDS, "other": False},
     }
     if computed:
         columns["nights"] = {"kind": "integer", "lower": 0, "upper": 20, "bins": 10}
@@ -80,7 +62,7 @@ def off(real: np.ndarray, made: np.ndarray) -> float:
 @pytest.mark.parametrize("computed", [True, False])
 def test_visits_that_do_not_overlap_keep_their_stays_and_gaps(computed: bool) -> None:
     """Two runs of one seed differ by their noise and draws, with which shares of 2,800 rows are off by 0.1 or so."""
-    real = hospital(1000)
+    real = visits(1000, 0)
     real = real if computed else real.drop(columns="nights")
     stays, gaps, overlap = stays_and_gaps(real)
     assert overlap == 0.0
@@ -98,7 +80,7 @@ def test_visits_that_do_not_overlap_keep_their_stays_and_gaps(computed: bool) ->
 def test_whatever_makes_the_model_nobody_breaks_it(mechanism: str, rules: tuple[str, ...]) -> None:
     """In half of the tables the real rows break it, some in most rows: they are rows like any other."""
     stated = schema(*rules)
-    made = sampled(hospital(300), stated, mechanism, epsilon=0.5)
+    made = sampled(visits(300, 0), stated, mechanism, epsilon=0.5)
     assert set(Schema.from_dict(stated).violations(made).values()) == {0}
     assert made["patient"].nunique() > 100
 
@@ -106,7 +88,7 @@ def test_whatever_makes_the_model_nobody_breaks_it(mechanism: str, rules: tuple[
 @pytest.mark.thorough
 def test_a_person_whom_no_row_can_follow_ends_there() -> None:
     """Nights rise from bin to bin, and there are ten: nobody has more rows, whatever the number of rows says."""
-    real = hospital(300)
+    real = visits(300, 0)
     real = real.assign(nights=real["nights"] // 5 * 10, patient=np.arange(len(real)) // 12)
     stated = schema("nights < next.nights")
     stated["columns"]["nights"] = {"kind": "integer", "lower": 0, "upper": 2, "bins": 3}
@@ -117,7 +99,7 @@ def test_a_person_whom_no_row_can_follow_ends_there() -> None:
 
 
 def test_a_run_for_single_rows_is_refused() -> None:
-    real = hospital(60)
+    real = visits(60, 0)
     for privacy in ({"unit": "row"}, {"unit": "client", "rows_per_client": 100}):
         made = fedsyn.Synthesizer(1.0, 1e-6, schema(OVERLAP), privacy=privacy)
         words = rf"privacy\.unit: {privacy['unit']}: constraint 'discharged <= next\.admitted'"
