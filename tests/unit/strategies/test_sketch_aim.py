@@ -486,6 +486,7 @@ def test_many_sketches_have_a_larger_share_and_the_budget_is_spent(columns: int,
     assert sum(spent.values()) == pytest.approx(rho)
 
 
+@pytest.mark.slow
 def test_a_larger_share_is_that_of_the_noise_and_of_the_ledger() -> None:
     rows = np.random.default_rng(2).integers(0, 2, (4_000, 40)).astype(np.uint8)
     frame = pd.DataFrame(rows | rows[:, :1], columns=[f"c{i}" for i in range(40)])
