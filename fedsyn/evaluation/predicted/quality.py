@@ -710,6 +710,7 @@ def alike(lam: Floats) -> tuple[Floats, Floats]:
     """Returns counts that stand for all cells.
 
     It returns them and how many cells each stands for, (counts,) both.
+
     Counts within one percent of each other become their mean. Errors are smooth in a count, so that moves them in
     second order: by a part in 10^4 at most. Few cells stay as they are.
     """

@@ -22,7 +22,8 @@ from fedsyn.output import counted
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.approval import more_rows
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.encoding import Block, Encoder, order_of
+from fedsyn.table.schema.column_base import remade
+from fedsyn.table.schema.encoding import Block, Encoder, numbers_alone
 from fedsyn.table.schema.holdings import changing
 from fedsyn.table.schema.persons import (
     GAP,
@@ -140,7 +141,11 @@ class RecordMaker:
         self._numbers.append(block.numbers)
         self._whose.append(whose[kept])
         if isinstance(self.persons.order, str):
-            self._order.append(order_of(self.schema, frame))
+            column = self.schema.every_column[self.persons.order]
+            assert isinstance(column, BinnedColumn)
+            # A row without a number stands last; no row may be left out here.
+            of_all, series = remade(column, missing=True), frame[self.persons.order]
+            self._order.append(numbers_alone(of_all, series, self.schema.missing_text)[0])
 
     def record(self) -> Block:
         """Returns the records of all rows that were added."""

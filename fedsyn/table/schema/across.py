@@ -254,6 +254,7 @@ def zeros_across(orders: Sequence[NextOrder], columns: Mapping[str, Any], order:
 
 
 def ends_of(grid: NumberGrid) -> tuple[Floats, Floats, Flags]:
+    """Returns each code's least and largest number, and which have none."""
     return grid.low, grid.high, grid.absent
 
 
@@ -282,6 +283,17 @@ def broken_across(one: NextOrder, rows: DrawnRows, whose: Integers, order: Float
     pairs = np.stack([here, after], axis=1).reshape(-1)
     out[here[one.broken(rows.taken(pairs, one.columns), np.arange(0, len(pairs), 2))]] = True
     return out
+
+
+def order_among(persons: Any, rows: DrawnRows) -> Floats | None:
+    """Returns by what the rows of a person ascend, (rows,).
+
+    A row without a number has NaN, and stands last. None: rows stand in order as they come.
+    """
+    if not isinstance(persons.order, str):
+        return None
+    numbers, absent = rows.drawn[persons.order]
+    return np.where(absent, np.nan, numbers)
 
 
 def steps_along(whose: Integers, order: Floats | None) -> tuple[Integers, Integers]:

@@ -356,10 +356,9 @@ class CompiledRules:
         """Draws numbers inside the bins of (n, d) codes.
 
         Returns numbers of the ordered columns and codes of the others, and which rows have some: None, unless rows of a
-        person cannot follow each other. It draws column by column, as `links` says
-        of the rows. Then constraints are settled, and what they compute is added. What is the same in all rows of one
-        of the `people` is drawn and settled once for each, and rows that stand in order get ascending numbers, or those
-        that are known already.
+        person cannot follow each other. It draws column by column, as `links` says of the rows. Then constraints are
+        settled, and what they compute is added. What is the same in all rows of one of the `people` is drawn and
+        settled once for each, and rows that stand in order get ascending numbers, or those that are known already.
         """
         rows, scores = DrawnRows({name: codes[:, j] for j, name in enumerate(self.columns)}, {}), dict[str, Floats]()
         for name, column in self.columns.items():

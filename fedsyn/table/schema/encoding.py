@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fedsyn.domain import Codes, Domain, Flags, Floats, Integers
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.column_base import LEFT_OUT, remade
+from fedsyn.table.schema.column_base import LEFT_OUT
 from fedsyn.table.schema.columns import CategoricalColumn, Column
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.values import is_missing
@@ -335,16 +335,6 @@ def numbers_alone(column: BinnedColumn, series: pd.Series, missing_text: frozens
     encoder = Encoder({"x": column}, missing_text, np.int64, keep=("x",))
     numbers: Floats = encoder.block(series.to_frame("x")).own.numbers["x"]
     return numbers, encoder.unplaced["x"]
-
-
-def order_of(schema: Any, frame: pd.DataFrame) -> Floats:
-    """Returns numbers by which the rows of each person ascend, (rows,).
-
-    A row without one has NaN, and stands last; no row is left out.
-    """
-    column = schema.every_column[schema.persons.order]
-    assert isinstance(column, BinnedColumn)
-    return numbers_alone(remade(column, missing=True), frame[schema.persons.order], schema.missing_text)[0]
 
 
 def drawn_rows(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.domain import Codes, Flags, Integers
-from fedsyn.table.schema.across import Bounds, NextOrder, ends_of, with_next
+from fedsyn.table.schema.across import Bounds, NextOrder, with_next
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.feasible import Group
 
@@ -121,13 +121,10 @@ class RowsInTurn:
         return kept
 
     def _settle(self, rows: DrawnRows, counts: Integers, fixed: Collection[str], rng: np.random.Generator) -> None:
-        low, high, absent = Bounds(), Bounds(), dict[str, Flags]()
-        for name, grid in self.grids.items():
-            codes = rows.codes[name]
-            low[name], high[name], absent[name] = grid.low[codes], grid.high[codes], grid.absent[codes]
+        low, high, absent = self.bins(rows.codes)
+        for name in self.grids:
             if name in rows.drawn and name in fixed:
-                low[name] = high[name] = rows.drawn[name][0].astype(np.float64)
-                high[name] = high[name].copy()
+                low[name], high[name] = (rows.drawn[name][0].astype(np.float64) for _ in range(2))
         first, most = np.cumsum(counts) - counts, int(counts.max(initial=0))
         follows = np.zeros(int(counts.sum()), bool)
         follows[with_next(counts)] = True
@@ -145,6 +142,14 @@ class RowsInTurn:
                 self._placed(left, again, rows, (low, high), (follows, absent), rng)
             for name in set(self.names) & set(rows.drawn):
                 low[name][here] = high[name][here] = rows.drawn[name][0][here]
+
+    def bins(self, codes: Mapping[str, Codes]) -> tuple[Bounds, Bounds, dict[str, Flags]]:
+        """Returns bounds of rows by their bins, and which have no number."""
+        low, high, absent = Bounds(), Bounds(), dict[str, Flags]()
+        for name, grid in self.grids.items():
+            own = codes[name]
+            low[name], high[name], absent[name] = grid.low[own], grid.high[own], grid.absent[own]
+        return low, high, absent
 
     def tighten(
         self, here: Integers, bounds: tuple[Bounds, Bounds], absent: Mapping[str, Flags], *, ahead: bool, of: str = ""
@@ -290,17 +295,10 @@ class Reach:
         Args:
             codes: column -> (n,) codes.
         """
-        low, high, absent = self._bins(codes)
+        low, high, absent = self._turn.bins(codes)
         here = np.arange(len(next(iter(low.values()))))
         self._turn.inside(here, DrawnRows({name: codes[name] for name in self.names}, {}), low, high)
         return _joined(low, high, absent)
-
-    def _bins(self, codes: Mapping[str, Codes]) -> tuple[Bounds, Bounds, dict[str, Flags]]:
-        low, high, absent = Bounds(), Bounds(), dict[str, Flags]()
-        for name, grid in self._turn.grids.items():
-            least, most, none = ends_of(grid)
-            low[name], high[name], absent[name] = (least[codes[name]], most[codes[name]], none[codes[name]])
-        return low, high, absent
 
     def beside(self, ends: Ends, codes: Mapping[str, Codes], *, ahead: bool) -> tuple[Flags, Ends]:
         """Returns which rows can stand beside others, and what they all leave.
@@ -310,7 +308,7 @@ class Reach:
             codes: column -> (n,) codes of the rows.
             ahead: whether they stand after the others; else before.
         """
-        (low, high, absent), mine = _two(ends, _joined(*self._bins(codes)), ahead)
+        (low, high, absent), mine = _two(ends, _joined(*self._turn.bins(codes)), ahead)
         self._turn.tighten(mine - ahead, (low, high), absent, ahead=ahead)
         both = {name: np.repeat(codes[name], 2) for name in self._turn.names}
         self._turn.inside(mine, DrawnRows(both, {}), low, high)

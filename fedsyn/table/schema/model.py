@@ -519,12 +519,12 @@ class Schema(BaseModel, Shown):
         {'born <= died': 1}
 
         Numbers are compared as they are, also beyond the bounds of the schema; categories as the schema groups them.
-        Rows that no code takes are left out. What compares a row with the next one of its
-        person is counted where the table says whose rows are, and in which order.
+        Rows that no code takes are left out. What compares a row with the next one of its person is counted where the
+        table says whose rows are, and in which order.
         """
         table = as_frame(frame)
         rows, kept = self._rows_of(table)
-        return self.compiled.violations(rows, None if not self.compiled.across else along_of(self, table, kept))
+        return self.compiled.violations(rows, None if not self.compiled.across else along_of(self, table, rows, kept))
 
     def rows_of(self, frame: AnyFrame) -> DrawnRows:
         """Returns a table's rows as constraints see them."""

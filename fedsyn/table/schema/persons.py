@@ -291,8 +291,7 @@ def record_domain(rows: Any, columns: Mapping[str, Column]) -> Domain:
         columns: of its records.
 
     Impossible cells of a row are impossible in both rows of a record, and so is a next row that a comparison with it
-    rules out. A person without a row has none in any column,
-    and one with a single row has no next one.
+    rules out. A person without a row has none in any column, and one with a single row has no next one.
     """
     persons, domain = rows.persons, rows.domain
     assert persons is not None

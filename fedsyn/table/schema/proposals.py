@@ -23,11 +23,10 @@ import numpy as np
 from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.errors import SchemaError
 from fedsyn.lazy import pd
-from fedsyn.table.schema.across import steps_along
+from fedsyn.table.schema.across import order_among, steps_along
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.conditions import DrawnRows, grid_of
-from fedsyn.table.schema.encoding import order_of
 from fedsyn.table.schema.ordered import DateColumn
 from fedsyn.table.schema.patterns import BREAKS, MOST_ENTRIES, Found, Patterns, absent_in
 from fedsyn.table.schema.profile import held_by
@@ -78,7 +77,7 @@ def proposed_constraints(schema: Any, frame: pd.DataFrame, whose: Integers | Non
     """
     rows, along = schema.rows_of(frame), None
     if whose is not None and schema.persons is not None and schema.persons.in_order:
-        along = whose, order_of(schema, frame) if isinstance(schema.persons.order, str) else None
+        along = whose, order_among(schema.persons, rows)
     table, plain = _Columns(schema, rows, whose, along), schema.to_dict()
     proposals: list[Proposal] = []
     for rule, names in table.found(proposals):
@@ -252,7 +251,8 @@ class _Columns:
     def seen_across(self, rule: Across) -> tuple[int, tuple[str, ...], float]:
         """Returns what was seen of a comparison with next rows.
 
-        It is the rows in which it holds, its columns, and the share that would break it by chance."""
+        It is the rows in which it holds, its columns, and the share that would break it by chance.
+        """
         assert self.steps is not None
         family = next(some for some in self._families.values() if {rule.left, rule.right} <= some.keys())
         x, y = family[rule.left][self.steps[0]], family[rule.right][self.steps[1]]

@@ -62,7 +62,14 @@ class Rule(BaseModel):
         return self.model_dump(mode="json")
 
 
-class Comparison(Rule):
+class Line(Rule):
+    """Constraint that stands as one line."""
+
+    def data(self) -> Any:
+        return self.text
+
+
+class Comparison(Line):
     """Two columns, or a column and a bound, that compare.
 
     The bound is fixed. They compare in every row, and a missing side satisfies it.
@@ -81,11 +88,8 @@ class Comparison(Rule):
     def text(self) -> str:
         return f"{_quoted(self.left)} {self.op} {_quoted(self.right)}"
 
-    def data(self) -> Any:
-        return self.text
 
-
-class Across(Rule):
+class Across(Line):
     """Columns of a row and of the next one that compare.
 
     Attributes:
@@ -102,11 +106,8 @@ class Across(Rule):
     def text(self) -> str:
         return f"{_quoted(self.left)} {self.op} {NEXT}{_quoted(self.right)}"
 
-    def data(self) -> Any:
-        return self.text
 
-
-class SumRule(Rule):
+class SumRule(Line):
     """Column that is the sum of others.
 
     Some of them may have a minus. It is missing where one of them is.
@@ -127,9 +128,6 @@ class SumRule(Rule):
     @property
     def computed(self) -> str:
         return self.column
-
-    def data(self) -> Any:
-        return self.text
 
 
 class Determined(Rule):

@@ -13,8 +13,10 @@ import numpy as np
 
 from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.lazy import pd
+from fedsyn.table.schema.across import order_among
 from fedsyn.table.schema.columns import CategoricalColumn
-from fedsyn.table.schema.encoding import order_of, values_and_places
+from fedsyn.table.schema.conditions import DrawnRows
+from fedsyn.table.schema.encoding import values_and_places
 from fedsyn.table.schema.persons import row_columns
 from fedsyn.table.schema.values import is_missing, written
 
@@ -87,7 +89,9 @@ def numbered(identifiers: pd.Series, missing: Collection[str]) -> Integers:
     return np.asarray(pd.factorize(Whose(missing).of(identifiers))[0], np.int64)
 
 
-def along_of(schema: Any, table: pd.DataFrame, which: Flags | None) -> tuple[Integers, Floats | None] | None:
+def along_of(
+    schema: Any, table: pd.DataFrame, rows: DrawnRows, which: Flags | None
+) -> tuple[Integers, Floats | None] | None:
     """Returns whose rows are, and by what they ascend.
 
     The second is None where they stand in order as they come; both are where the table does not say it.
@@ -95,15 +99,15 @@ def along_of(schema: Any, table: pd.DataFrame, which: Flags | None) -> tuple[Int
     Args:
         schema: of the rows, with persons.
         table: has the rows.
-        which: (rows,) those that count; None: all.
+        rows: the same, as constraints see them.
+        which: rows of the table that they are; None: all.
     """
     persons = schema.persons
     names = [persons.id, *([persons.order] if isinstance(persons.order, str) else [])]
     if not set(names) <= set(table.columns):
         return None
-    rows = table if which is None else table[which]
-    order = order_of(schema, rows) if isinstance(persons.order, str) else None
-    return numbered(rows[persons.id], schema.missing_text), order
+    identifiers = table[persons.id] if which is None else table.loc[which, persons.id]
+    return numbered(identifiers, schema.missing_text), order_among(persons, rows)
 
 
 def of_nobody(schema: Any, table: pd.DataFrame) -> Flags:
