@@ -40,6 +40,7 @@ from fedsyn.inference.junction_tree import model_size, pass_cost
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.rows_by_cell import RowsByCell
 from fedsyn.inference.sampling import deal
+from fedsyn.inference.whole_rows import WholeRows
 from fedsyn.table.counting.hierarchy import HierarchicalMeasurement
 
 Axes = tuple[int, ...]
@@ -126,7 +127,7 @@ def fit_rows(
         weights = projected(targets, (*others, axis)).reshape(-1, domain.shape[axis])
         if axis in peeled.barred:
             weights = possible_weights(weights, peeled.barred[axis].reshape(weights.shape))
-        group = _cells(table, others, [domain.shape[other] for other in others])
+        group = _cells([table[other] for other in others], [domain.shape[other] for other in others], rows)
         table[axis] = deal(weights, group.astype(np.int64), rng)
     return np.ascontiguousarray(table.T)
 
@@ -221,17 +222,14 @@ def _peel(core: dict[Axes, np.ndarray], zeros: Zeros = ()) -> _Peeled:
             core[others] = marginal_of(table, axes, others)
 
 
-def _connected(core: Iterable[Axes]) -> dict[int, list[int]]:
-    """Returns, for each attribute, those that the marginals connect it with.
-
-    The attribute itself is among them.
-    """
+def _connected(core: Iterable[Axes]) -> list[list[int]]:
+    """Returns the groups of attributes that marginals connect with each other."""
     groups: dict[int, set[int]] = {}
     for axes in core:
         joined = set(axes).union(*(groups.get(axis, set()) for axis in axes))
         for axis in joined:
             groups[axis] = joined
-    return {axis: sorted(group) for axis, group in groups.items()}
+    return [sorted(group) for axis, group in groups.items() if axis == min(group)]
 
 
 # Updates --------------------------------------------------------------------------------------------------------------
@@ -241,24 +239,25 @@ def _updated(
     table: np.ndarray, core: Mapping[Axes, np.ndarray], zeros: Zeros, rng: np.random.Generator, config: GumConfig
 ) -> np.ndarray:
     """Returns the table after all iterations, (d, rows)."""
-    connected = _connected([*core, *(axes for axes, _ in zeros)])
     marginals = list(core.items())
+    if not marginals or not table.shape[1]:
+        return table
+    moving = WholeRows(table, _connected([*core, *(axes for axes, _ in zeros)]))
     alpha = 1.0
-    for _ in range(config.iterations if marginals and table.shape[1] else 0):
+    for _ in range(config.iterations):
         # A new order of the rows each time: below, the first rows of a cell stand for random ones.
-        table = table[:, rng.permutation(table.shape[1])]
+        moving.reorder(rng.permutation(moving.rows))
         for which in rng.permutation(len(marginals)):
             axes, target = marginals[which]
-            update(table, axes, target, connected[axes[0]], alpha, config.duplicate, rng, zeros)
+            update(moving, axes, target, alpha, config.duplicate, rng, zeros)
         alpha *= config.decay
-    return table
+    return moving.table()
 
 
 def update(
-    table: np.ndarray,
+    table: WholeRows,
     axes: Axes,
     target: np.ndarray,
-    columns: Sequence[int],
     alpha: float,
     duplicate: float,
     rng: np.random.Generator,
@@ -270,19 +269,17 @@ def update(
     that would make its row impossible becomes a copy, or is not made beside an empty cell.
 
     Args:
-        table: (d, n) codes in random order of the rows.
+        table: n rows in random order; a copy passes on the attributes that it groups with those of the marginal.
         axes: attributes of the marginal.
         target: the marginal, non-negative, summing to n.
-        columns: attributes that a copied row passes on.
         alpha: share of the gap to close.
         duplicate: share of the freed rows to make copies.
         rng: randomness.
-        zeros: structural zeros; the attributes of each are all in `columns`, or none of them is in `axes`.
+        zeros: structural zeros; the attributes of each are all in the group of `axes`, or none of them is.
     """
     goal = target.ravel()
-    cell = _cells(table, axes, target.shape)
-    cells = RowsByCell.of(cell, goal.size)
-    have = cells.counts
+    cell = _cells([table[axis] for axis in axes], target.shape, table.rows)
+    have = np.bincount(cell, minlength=goal.size)
     # Gaps of a row or more, and how many rows to move: the share alpha of them, rounded at random.
     gap = goal - have
     gap[np.abs(gap) < 1.0] = 0.0
@@ -290,9 +287,10 @@ def update(
     moves = math.floor(alpha * min(float(surplus.sum()), float(lack.sum())) + rng.random())
     if moves <= 0:
         return 0
-    # Rows to free, out of cells with too many, and the cells that they fill.
-    freed = cells.free(_apportion(surplus, moves, rng), rng)
-    filled = np.repeat(np.arange(goal.size), _apportion(lack, moves, rng))
+    # Rows to free, out of cells with too many, and the cells that they fill, of which copies need a row.
+    wanted, filling = _apportion(surplus, moves, rng), _apportion(lack, moves, rng)
+    cells = RowsByCell.enough(cell, have, wanted + np.sign(filling))
+    freed, filled = cells.free(wanted, rng), np.repeat(np.arange(goal.size), filling)
     # Match on one of the attributes, a random one, so that most replacements leave it as it is.
     axis = int(rng.integers(target.ndim))
     stride, size = math.prod(target.shape[axis + 1 :]), target.shape[axis]
@@ -309,24 +307,23 @@ def update(
         replaced &= stays
     # Write both: copies pass on all connected attributes, replacements these alone.
     source = cells.one_of(filled[copied], rng)
-    passed = np.asarray(columns, dtype=np.intp)[:, None]
-    table[passed, freed[copied]] = table[passed, source]
+    table.copy(axes[0], source, freed[copied])
     for column, values in zip(axes, np.unravel_index(filled[replaced], target.shape), strict=True):
-        table[column, freed[replaced]] = values
+        table[column][freed[replaced]] = values
     return moves
 
 
-def _cells(table: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
+def _cells(columns: Sequence[np.ndarray], shape: Sequence[int], rows: int) -> np.ndarray:
     """Returns the flat cell of each row in a marginal, (n,).
 
-    The marginal is over `axes`, and has this shape. Cells have the smallest type that holds their number: most
+    The marginal is over these columns, and has this shape. Cells have the smallest type that holds their number: most
     marginals of two attributes need one byte, and bytes are added up many at a time.
     """
     kind = np.min_scalar_type(math.prod(shape))
-    index = table[axes[0]].astype(kind) if axes else np.zeros(table.shape[1], kind)
-    for axis, size in zip(axes[1:], shape[1:], strict=True):
+    index = columns[0].astype(kind) if columns else np.zeros(rows, kind)
+    for column, size in zip(columns[1:], shape[1:], strict=True):
         index *= kind.type(size)
-        np.add(index, table[axis], out=index, casting="unsafe")
+        np.add(index, column, out=index, casting="unsafe")
     return index
 
 
@@ -434,11 +431,11 @@ def possible_weights(weights: np.ndarray, barred: np.ndarray) -> np.ndarray:
 
 
 def stays_possible(
-    table: np.ndarray, rows: np.ndarray, axes: Axes, values: Sequence[np.ndarray], zeros: Zeros
+    table: WholeRows, rows: np.ndarray, axes: Axes, values: Sequence[np.ndarray], zeros: Zeros
 ) -> np.ndarray:
     """Marks rows that would stay possible with other values, (m,).
 
-    They are rows of a (d, n) table that would get these values of some attributes.
+    They are rows of a table that would get these values of some attributes.
 
     Args:
         table: codes.
@@ -451,7 +448,7 @@ def stays_possible(
     out = np.ones(len(rows), dtype=bool)
     for zero_axes, cells in zeros:
         if not new.keys().isdisjoint(zero_axes):
-            out &= ~cells[tuple(new[axis] if axis in new else table[axis, rows] for axis in zero_axes)]
+            out &= ~cells[tuple(new[axis] if axis in new else table[axis][rows] for axis in zero_axes)]
     return out
 
 

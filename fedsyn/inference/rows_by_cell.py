@@ -1,6 +1,6 @@
 """Rows of a table by the cells of a marginal.
 
-They are sorted once, and taken many at a time.
+An update moves few of a table's rows: as many of each cell are looked up as it asks for, and no more are sorted.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csc_array
 
+_ONE_BY_ONE = 3  # of so few cells the rows are found cell by cell, by comparisons many at a time
+
 
 @dataclass(frozen=True, eq=False)
 class RowsByCell:
-    """The rows of each cell of a marginal.
+    """Rows of each cell of a marginal.
 
     Attributes:
-        rows: (n,) rows, cell after cell, inside a cell in their order.
+        rows: rows, cell after cell, inside a cell in their order.
         starts: (cells,) where each cell begins among them.
-        counts: (cells,) rows of each.
+        counts: (cells,) rows of each that are known here.
     """
 
     rows: np.ndarray
@@ -39,6 +41,33 @@ class RowsByCell:
         matrix = csc_array(entries, shape=(cells, n)).tocsr()
         return cls(matrix.indices, matrix.indptr[:-1], np.diff(matrix.indptr))
 
+    @classmethod
+    def enough(cls, cell: np.ndarray, have: np.ndarray, needed: np.ndarray) -> RowsByCell:
+        """Finds enough rows of each cell.
+
+        Of cell c they are `needed[c]` at least, or all that it has.
+
+        They are the first of the table, four times as many as it takes where all cells need the same share. Rows of a
+        cell that has too few there are looked for in the whole table. Few rows a cell are sorted at once.
+
+        Args:
+            cell: (n,) the cell of each row; the rows' order is random.
+            have: (cells,) rows of each.
+            needed: (cells,) how many.
+        """
+        some = np.flatnonzero(needed)
+        n, first = len(cell), int(4 * len(cell) * needed[some].sum() / max(1, have[some].sum())) + 1
+        if 2 * first > n or 4 * len(have) > n:
+            return cls.of(cell, len(have))
+        found = cls.of(cell[:first], len(have))
+        # The cells that the first rows have too few of: all their rows stand behind the others.
+        short = some[found.counts[some] < np.minimum(needed[some], have[some])]
+        rows = np.concatenate([found.rows, _rows_of(cell, short, have)])
+        starts, counts = found.starts.copy(), found.counts.copy()
+        starts[short] = first + np.cumsum(have[short]) - have[short]
+        counts[short] = have[short]
+        return cls(rows, starts, counts)
+
     def free(self, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Returns the first `wanted[c]` rows of each cell c, shuffled.
 
@@ -53,3 +82,16 @@ class RowsByCell:
         """Returns a random row of each wanted cell, none of them empty."""
         places = self.starts[wanted] + (rng.random(len(wanted)) * self.counts[wanted]).astype(np.int64)
         return np.asarray(self.rows[places])
+
+
+def _rows_of(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray) -> np.ndarray:
+    """Returns all rows of some cells.
+
+    They come cell after cell, inside a cell in their order.
+    """
+    if len(wanted) <= _ONE_BY_ONE:
+        return np.concatenate([np.zeros(0, np.intp), *(np.flatnonzero(cell == cell.dtype.type(c)) for c in wanted)])
+    flags = np.zeros(len(have), dtype=bool)
+    flags[wanted] = True
+    rows = np.flatnonzero(flags.take(cell))
+    return rows[np.argsort(cell[rows], kind="stable")]

@@ -13,6 +13,7 @@ from fedsyn.domain import Domain
 from fedsyn.inference import GumConfig, Measurement, consistent, synthesize
 from fedsyn.inference.consistency import norm_sub
 from fedsyn.inference.gum import update
+from fedsyn.inference.whole_rows import WholeRows
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 tables = st.integers(1, 40).flatmap(lambda n: arrays(np.float64, n, elements=numbers))
@@ -93,7 +94,7 @@ def test_rows_keep_their_number_and_domain(
 @settings(max_examples=60, deadline=None)
 def test_updates_of_one_marginal_only_bring_it_nearer(seed: int, alpha: float, duplicate: float) -> None:
     rng = np.random.default_rng(seed)
-    table = rng.integers(0, 6, (2, 400)).astype(np.uint8)
+    table = WholeRows(rng.integers(0, 6, (2, 400)).astype(np.uint8), [[0, 1]])
     target = rng.dirichlet(np.full(36, 0.3)).reshape(6, 6) * 400
 
     def error() -> float:
@@ -101,7 +102,7 @@ def test_updates_of_one_marginal_only_bring_it_nearer(seed: int, alpha: float, d
 
     errors = [error()]
     for _ in range(30):
-        update(table, (0, 1), target, [0, 1], alpha, duplicate, rng)
+        update(table, (0, 1), target, alpha, duplicate, rng)
         errors.append(error())
     assert all(after <= before + 1e-9 for before, after in pairwise(errors))
     if alpha == 1.0:

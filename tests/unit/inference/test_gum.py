@@ -13,6 +13,7 @@ from fedsyn.inference import GumConfig, Measurement, consistent, synthesize
 from fedsyn.inference.consistency import agree
 from fedsyn.inference.gum import _cells, _peel, fit_rows, update
 from fedsyn.inference.rows_by_cell import RowsByCell
+from fedsyn.inference.whole_rows import WholeRows
 from fedsyn.table.counting.marginals import count
 
 DOMAIN = Domain(("a", "b", "c", "d", "e"), (4, 3, 5, 2, 6))
@@ -266,9 +267,9 @@ def test_copies_keep_the_correlations_that_replacements_break() -> None:
     rng = np.random.default_rng(0)
     column = rng.integers(0, 4, 4000).astype(np.uint8)
     target = np.array([2200.0, 600.0, 600.0, 600.0])
-    copied, replaced = np.stack([column, column]), np.stack([column, column])
-    assert update(copied, (0,), target, [0, 1], 1.0, 1.0, np.random.default_rng(1)) > 1000
-    update(replaced, (0,), target, [0, 1], 1.0, 0.0, np.random.default_rng(1))
+    copied, replaced = (WholeRows(np.stack([column, column]), [[0, 1]]) for _ in range(2))
+    assert update(copied, (0,), target, 1.0, 1.0, np.random.default_rng(1)) > 1000
+    update(replaced, (0,), target, 1.0, 0.0, np.random.default_rng(1))
     for made in (copied, replaced):
         assert np.abs(np.bincount(made[0], minlength=4) - target).max() <= 1
     assert (copied[0] == copied[1]).all()
@@ -286,6 +287,39 @@ def test_rows_are_found_by_their_cells(kind: type[np.integer]) -> None:
     wanted = np.repeat([0, 1, 2], 200)
     drawn = cells.one_of(wanted, np.random.default_rng(0))
     assert (cell[drawn] == wanted).all() and set(drawn) == set(range(7))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+@pytest.mark.parametrize("most", [1, 3, 40])
+def test_enough_rows_of_each_cell_are_its_first(kind: type[np.integer], most: int) -> None:
+    # Of every cell at least what is asked for, or all; where few are, those are its first rows in the table.
+    rng = np.random.default_rng(most)
+    cell = rng.choice(40, 4000, p=rng.dirichlet(np.full(40, 0.3))).astype(kind)
+    have = np.bincount(cell, minlength=40)
+    assert (have == 0).any() and (have[have > 0] < 4).any() and have.max() > 400
+    needed = rng.integers(0, most + 1, 40)
+    cells = RowsByCell.enough(cell, have, needed)
+    assert len(cells.rows) < len(cell) or most == 40
+    for c in range(40):
+        known = cells.rows[cells.starts[c] : cells.starts[c] + cells.counts[c]]
+        assert len(known) >= min(needed[c], have[c])
+        assert known.tolist() == np.flatnonzero(cell == c)[: len(known)].tolist()
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32])
+def test_whole_rows_are_copied_in_their_group(kind: type[np.unsignedinteger]) -> None:
+    rng = np.random.default_rng(0)
+    table = rng.integers(0, 200, (9, 50)).astype(kind)
+    whole = WholeRows(table, [[0, 2, 3, 5, 8], [1, 4]])
+    assert (whole.table() == table).all() and whole.rows == 50
+    source, target, order = np.array([3, 4, 4]), np.array([10, 11, 12]), rng.permutation(50)
+    whole.copy(2, source, target)
+    whole[7][:2] = 9
+    whole.reorder(order)
+    expected = table.copy()
+    expected[np.ix_([0, 2, 3, 5, 8], target)] = table[np.ix_([0, 2, 3, 5, 8], source)]
+    expected[7, :2] = 9
+    assert (whole.table() == expected[:, order]).all() and whole.table().dtype == kind
 
 
 @pytest.mark.parametrize(
@@ -306,7 +340,7 @@ def test_cells_have_the_smallest_type_that_holds_them(
     rng = np.random.default_rng(0)
     values = np.stack([np.r_[rng.integers(0, size, 500), 0, size - 1] for size in shape])
     table = values.astype(np.promote_types(stored, np.min_scalar_type(max(shape) - 1)))
-    cell = _cells(table, (0, 1), shape)
+    cell = _cells(list(table), shape, table.shape[1])
     assert cell.dtype == kind
     assert (cell == np.ravel_multi_index(tuple(values), shape)).all()
 
