@@ -12,7 +12,7 @@ What differs from the paper, and why (L1 figures: adult, 100 bins, its 30 most d
   empty cells need a rule of their own.
 - Gaps below one row count as none: a count cannot come closer to a real-valued target, only be shuffled.
 - Freed rows and the cells they fill are matched on one of the attributes where possible, so that a replacement
-  overwrites one attribute and not two (0.018 instead of 0.023).
+  overwrites one attribute and not two (0.017 instead of 0.022).
 - Rows start from a forest of the most informative measured pairs instead of independently.
 - An attribute in only one marginal is appended at the end given the others of that marginal, repeatedly (as the paper
   does for attributes in a single pair); so a forest of pairs needs no update at all. Copies take only the attributes
