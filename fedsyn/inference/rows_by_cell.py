@@ -28,18 +28,22 @@ class RowsByCell:
     counts: np.ndarray
 
     @classmethod
-    def of(cls, cell: np.ndarray, cells: int) -> RowsByCell:
+    def of(cls, cell: np.ndarray, counts: np.ndarray) -> RowsByCell:
         """Sorts rows by counting.
 
         NumPy sorts bytes so; what is wider goes by the transpose of a sparse matrix.
+
+        Args:
+            cell: (n,) the cell of each row.
+            counts: (cells,) rows of each.
         """
         if cell.itemsize == 1:
-            counts = np.bincount(cell, minlength=cells)
-            return cls(np.argsort(cell, kind="stable"), np.cumsum(counts) - counts, counts)
-        n = len(cell)
-        entries = np.ones(n, np.int8), cell.astype(np.int32), np.arange(n + 1, dtype=np.int32)
-        matrix = csc_array(entries, shape=(cells, n)).tocsr()
-        return cls(matrix.indices, matrix.indptr[:-1], np.diff(matrix.indptr))
+            rows = np.argsort(cell, kind="stable")
+        else:
+            n = len(cell)
+            entries = np.ones(n, np.int8), cell.astype(np.int32), np.arange(n + 1, dtype=np.int32)
+            rows = csc_array(entries, shape=(len(counts), n)).tocsr().indices
+        return cls(rows, np.cumsum(counts) - counts, counts)
 
     @classmethod
     def enough(cls, cell: np.ndarray, have: np.ndarray, needed: np.ndarray) -> RowsByCell:
@@ -58,8 +62,8 @@ class RowsByCell:
         some = np.flatnonzero(needed)
         n, first = len(cell), int(4 * len(cell) * needed[some].sum() / max(1, have[some].sum())) + 1
         if 2 * first > n or 4 * len(have) > n:
-            return cls.of(cell, len(have))
-        found = cls.of(cell[:first], len(have))
+            return cls.of(cell, have)
+        found = cls.of(cell[:first], np.bincount(cell[:first], minlength=len(have)))
         # The cells that the first rows have too few of: all their rows stand behind the others.
         short = some[found.counts[some] < np.minimum(needed[some], have[some])]
         rows = np.concatenate([found.rows, _rows_of(cell, short, have)])

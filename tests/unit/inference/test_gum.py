@@ -279,7 +279,7 @@ def test_copies_keep_the_correlations_that_replacements_break() -> None:
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int32])
 def test_rows_are_found_by_their_cells(kind: type[np.integer]) -> None:
     cell = np.array([2, 0, 2, 1, 2, 0, 2], dtype=kind)
-    cells = RowsByCell.of(cell, 5)
+    cells = RowsByCell.of(cell, np.bincount(cell, minlength=5))
     assert cells.rows.tolist() == [1, 5, 3, 0, 2, 4, 6]  # cell after cell, inside a cell in their order
     assert cells.starts.tolist() == [0, 2, 3, 7, 7] and cells.counts.tolist() == [2, 1, 4, 0, 0]
     freed = cells.free(np.array([1, 0, 3, 0, 0]), np.random.default_rng(0))
