@@ -321,13 +321,20 @@ class SketchAim(MechanismStrategy):
             left: mu^2 that is left.
         """
         one, other = pairs.halves(self.randomness.ordinary("halves"))
-        seen = [(planned, judged, self.linked(planned, of=2)) for planned, judged in ((one, other), (other, one))]
+        assert self.model is not None
+        apart, seen = ModelView(self.model, self.config.inference.max_cells_at_once), list[Judged]()
+        for planned, judged in ((one, other), (other, one)):
+            if (linked := self.linked(planned, of=2)) is not None:
+                model, capacity, shown = linked
+                view = ModelView(model, self.config.inference.max_cells_at_once)
+                without = Trial(planned, self.capacity, {(): apart})
+                seen.append((judged, without, Trial(planned.fitted_to(shown), capacity, {(): view})))
         evidence = self.evidence_of(seen, measurements, left, Sketched.pays)
         return min(evidence, self.evidence_of(seen, measurements, left)) if evidence > 0.0 else evidence
 
     def evidence_of(
         self,
-        seen: Sequence[tuple[Sketched, Sketched, Linked | None]],
+        seen: Sequence[Judged],
         measurements: Sequence[Measurement],
         left: float,
         taken: Callable[[Sketched, ModelView], Container[Clique]] | None = None,
@@ -337,73 +344,73 @@ class SketchAim(MechanismStrategy):
         It is the sum over the halves that judge.
 
         Args:
-            seen: the half that plans and fits, the one that judges, and the factors that the first shows.
+            seen: the half that judges, and trials of the other one, without the factors that it shows and with them.
             measurements: so far.
             left: mu^2 that is left.
             taken: gives the pairs that may be planned beside a model; None: any.
         """
-        assert self.model is not None
-        start, evidence = (self.model, self.capacity), 0.0
-        for planned, judged, linked in seen:
-            if linked is not None:
-                model, capacity, shown = linked
-                # Without comes first: resolutions follow from the first model.
-                evidence -= judged.likelihood(planned.seen(self.tried(*start, planned, measurements, left, taken)))
-                fitted = planned.fitted_to(shown)
-                evidence += judged.likelihood(
-                    fitted.seen(self.tried(model, capacity, fitted, measurements, left, taken))
-                )
+        evidence = 0.0
+        for judged, without, beside in seen:
+            evidence -= judged.likelihood(self.tried(without, measurements, left, taken))
+            evidence += judged.likelihood(self.tried(beside, measurements, left, taken))
         return evidence
 
     def tried(
         self,
-        start: Model,
-        capacity: Capacity,
-        planned: Sketched,
+        trial: Trial,
         measurements: Sequence[Measurement],
         left: float,
         taken: Callable[[Sketched, ModelView], Container[Clique]] | None = None,
-    ) -> ModelView:
-        """Returns a fit of planned pairs, each as it was sketched.
+    ) -> list[Floats]:
+        """Returns the sketches of a fit of planned pairs.
 
-        The strongest links come first, as a spanning forest, then what a plan adds to them. A plan of all at once takes
-        a link between the ends of a chain for as much worth as one inside it.
+        Each pair is fitted as it was sketched. The strongest links come first, as a spanning forest, then what a plan
+        adds to them. A plan of all at once takes a link between the ends of a chain for as much worth as one inside it.
+        What was fitted to the same plans before, with other pairs to choose from, is not fitted again.
 
         Args:
-            start: a first model.
-            capacity: its tree.
-            planned: sketches to plan from and to fit.
+            trial: where it starts, and its sketches to plan from and to fit.
             measurements: so far.
             left: mu^2 that is left.
             taken: gives the pairs that may be planned beside a model; None: any.
         """
-        cliques, before, node = self.candidates.cliques, (self.model, self.capacity), self.config.inference
-        settings = estimate_config(node, node.iterations or self.options.iterations, stop_at_noise_level=True)
-        self.model, self.capacity = start, capacity.copy()
-        pairs, new, steps = [i for i, q in enumerate(cliques) if len(q) == 2], list[int](), dict[int, int]()
+        cliques, planned, before = self.candidates.cliques, trial.planned, self.capacity
+        plans: Plans = ()
+        self.capacity, new, steps = trial.capacity.copy(), list[int](), dict[int, int]()
+        pairs = [i for i, q in enumerate(cliques) if len(q) == 2]
         for forest in (True, False):
-            errors = self.errors(planned, measurements, self.view)
+            view = trial.fits[plans]
+            errors = self.errors(planned, measurements, view)
             budget = left + errors.paid
             errors.parts[new] = 0.0
             errors = replace(errors, noisy=dict.fromkeys(new, 0.0) | errors.noisy, steps=steps)
             fits, inside = self.capacity.test(most=PLANNED_ATTRIBUTES), contained_in([cliques[i] for i in new])
             which = [i for i in pairs if not inside(cliques[i]) and fits(cliques[i])]
             if taken is not None:
-                these = taken(planned, self.view)
+                these = taken(planned, view)
                 which = [i for i in which if cliques[i] in these]
             if forest:
                 which = self.strongest_links(errors, which)
             plan = self.planner.best(errors, which, self.room(1.0), budget)
-            new, steps = [*new, *plan.cliques], plan.steps
+            new, steps, plans = [*new, *plan.cliques], plan.steps, (*plans, tuple(plan.cliques))
             self.capacity.add([cliques[i] for i in plan.cliques])
-            fitted = [*measurements, *planned.residuals(contained_in([cliques[i] for i in new]))]
-            prior = start if start.domain.hidden else None
-            self.model = estimate(
-                start.domain, fitted, total=start.total, config=settings, warm_start=self.model, prior=prior
-            )
-        view = self.view
-        self.model, self.capacity = before
-        return view
+            if forest and plans not in trial.fits:
+                trial.fits[plans] = self.fitted_to_plan(trial, new, measurements, view)
+        self.capacity = before
+        if plans not in trial.sketches:
+            trial.sketches[plans] = planned.seen(self.fitted_to_plan(trial, new, measurements, view))
+        return trial.sketches[plans]
+
+    def fitted_to_plan(
+        self, trial: Trial, plan: Sequence[int], measurements: Sequence[Measurement], last: ModelView
+    ) -> ModelView:
+        """Returns a trial's model, fitted to the sketches of planned pairs."""
+        start, node = trial.fits[()].model, self.config.inference
+        settings = estimate_config(node, node.iterations or self.options.iterations, stop_at_noise_level=True)
+        inside = contained_in([self.candidates.cliques[i] for i in plan])
+        fitted, prior = [*measurements, *trial.planned.residuals(inside)], start if start.domain.hidden else None
+        model = estimate(start.domain, fitted, total=start.total, config=settings, warm_start=last.model, prior=prior)
+        return ModelView(model, node.max_cells_at_once)
 
     def strongest_links(self, errors: ModelErrors, pairs: Sequence[int]) -> list[int]:
         """Returns the pairs of the maximum spanning forest, by missed error."""
@@ -813,9 +820,8 @@ class Sketched:
     sigma: float
     fitted: Mapping[Clique, float] = field(default_factory=dict)
     doubt: float = float(ndtri(1.0 - _CHANCE))
-    _coarse: WeakKeyDictionary[ModelView, list[Floats]] = field(
-        init=False, repr=False, default_factory=WeakKeyDictionary
-    )
+    # Of the sketcher alone: what is replaced by other values of it shares them.
+    _coarse: WeakKeyDictionary[ModelView, list[Floats]] = field(repr=False, default_factory=WeakKeyDictionary)
 
     def coarse(self, view: ModelView) -> list[Floats]:
         """Returns the model's coarse marginals, of each clique.
@@ -979,6 +985,31 @@ class Sketched:
                 spread, noises = sketcher.spread(i), sketcher.noises(i)
                 departures[sketcher.cliques[i]] = Departure(probabilities, self.values[i], sigma, spread, noises)
         return departures
+
+
+#: Plans that were made one after the other, each the candidates that it chose.
+Plans = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A first model that fits of planned pairs start from.
+
+    Attributes:
+        planned: sketches to plan from and to fit.
+        capacity: the first model's tree.
+        fits: the first model, without a plan, and those that were fitted to a forest's.
+        sketches: of the models that were fitted to all plans, in records. The models, which may be large, are not kept.
+    """
+
+    planned: Sketched
+    capacity: Capacity
+    fits: dict[Plans, ModelView]
+    sketches: dict[Plans, list[Floats]] = field(default_factory=dict)
+
+
+#: Sketches that judge, and two trials on others: without hidden factors, and with them.
+Judged = tuple[Sketched, Trial, Trial]
 
 
 class CohortPool:
