@@ -665,7 +665,8 @@ class _Foreseen:
 
     def __init__(self, predictor: Predictor, scenario: Scenario) -> None:
         self.predictor, self.scenario, effects = predictor, scenario, predictor.effects
-        self.parts = {s: effects[s].left(scenario) for q in predictor.cliques for s in subsets(q)}
+        inside = dict.fromkeys(s for q in predictor.cliques for s in subsets(q))  # cliques share their parts
+        self.parts = {s: effects[s].left(scenario) for s in inside}
         self.squared = {s: effects.squared(s, scenario.world) for s in self.parts}
         self.errors, self.floors = np.empty((2, len(predictor.cliques)))
         self.slopes = list[dict[Clique, float]]()

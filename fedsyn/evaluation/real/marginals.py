@@ -22,6 +22,8 @@ from fedsyn.table.counting.workload import Workload, random_kway
 
 # Dense marginals that are held at the same time; 4 million cells are 32 MB.
 _CELLS_AT_ONCE = 1 << 22
+# Bytes of counts that are kept for the next model: as many as one block of marginals has.
+_MOST_KEPT = 8 * _CELLS_AT_ONCE
 #: Of `EvaluationInput.cache`: cliques -> the training table's marginals, where memory holds all of a workload's.
 COUNTED = "counted"
 # A larger clique is compared on the cells that rows touch.
@@ -143,12 +145,13 @@ def _model_errors(data: EvaluationInput, model: EvaluatedModel) -> np.ndarray:
     for index in (i for i, cells in enumerate(sizes) if cells > _LARGEST_DENSE):
         errors[index] = _touched_error(codes, domain, cliques[index], model)
     dense = [i for i, cells in enumerate(sizes) if cells <= _LARGEST_DENSE]
-    blocks, known = list(groups_within(_CELLS_AT_ONCE, dense, sizes.__getitem__)), data.cache.setdefault(COUNTED, {})
-    for block in blocks:
+    known, narrow = data.cache.setdefault(COUNTED, {}), np.min_scalar_type(len(codes))
+    few = sum(sizes[i] for i in dense) * narrow.itemsize <= _MOST_KEPT
+    for block in groups_within(_CELLS_AT_ONCE, dense, sizes.__getitem__):
         some = tuple(cliques[i] for i in block)
         real = known.get(some) or count(codes, domain, some)
-        if len(blocks) == 1:
-            known[some] = real
+        if few and some not in known:
+            known[some] = [counts.astype(narrow) for counts in real]
         pairs = zip(real, model.project_many(some), strict=True)
         errors[block] = [
             float(np.abs(_normalised(counted) - _normalised(modelled)).sum()) for counted, modelled in pairs

@@ -136,15 +136,15 @@ class Notation:
             return plain
         categorical = isinstance(series.dtype, pd.CategoricalDtype)
         index, labels = (series.cat.codes, series.cat.categories) if categorical else pd.factorize(series)
-        index, labels = np.asarray(index, np.int64), labels.tolist()
-        numbers = self._numbers(labels)
+        index, numbers = np.asarray(index, np.int64), self._numbers(labels)
         # What is neither missing nor a number is a word; two labels may be the same one.
-        other = [at for at in np.flatnonzero(np.isnan(numbers)).tolist() if not is_missing(labels[at], MISSING_TEXT)]
-        texts = [self._word(labels[at]) for at in other]
-        words = sorted(set(texts))
+        unread = np.flatnonzero(np.isnan(numbers))
+        odd = zip(unread.tolist(), labels.take(unread).tolist(), strict=True)
+        texts = {place: self._word(label) for place, label in odd if not is_missing(label, MISSING_TEXT)}
+        words = sorted(set(texts.values()))
         place = {word: at for at, word in enumerate(words)}
         at = np.full(len(labels) + 1, -1)
-        at[other] = [place[text] for text in texts]
+        at[list(texts)] = [place[text] for text in texts.values()]
         # A cell without a label has the index -1, and finds the last one.
         return Cells(np.append(numbers, np.nan)[index], words, at[index])
 
@@ -166,19 +166,21 @@ class Notation:
             at[numbers == float(code)] = place
         return Cells(np.where((at >= 0) | ~np.isfinite(numbers), np.nan, numbers), [*map(written, codes)], at)
 
-    def _numbers(self, labels: Sequence[object]) -> Floats:
+    def _numbers(self, labels: pd.Index) -> Floats:
         """Returns the numbers of different values, NaN of words."""
         column = self.column
         if not isinstance(column, BinnedColumn):
             return np.full(len(labels), np.nan)
         if column.reads_numbers and column.scale[0] == NUMBERS:
-            texts = labels if all(type(label) is str for label in labels) else [written(label) for label in labels]
+            texts = (
+                labels if isinstance(labels.dtype, pd.StringDtype) else [written(label) for label in labels.tolist()]
+            )
             cells = pa.array(texts, pa.string())
             numbers = pd.to_numeric(numbers_in(cells, MISSING_TEXT), errors="coerce").to_numpy(np.float64)
         else:
-            numbers = column.parse_all(labels, MISSING_TEXT)[0] * float(column.scale[1])
+            numbers = column.parse_all(labels.tolist(), MISSING_TEXT)[0] * float(column.scale[1])
         codes = {written(word) for word in (*column.missing_codes, *column.censored)}
-        aside = [at for at, label in enumerate(labels if codes else ()) if written(label).strip() in codes]
+        aside = [at for at, label in enumerate(labels.tolist() if codes else ()) if written(label).strip() in codes]
         numbers = np.where(np.isfinite(numbers), numbers, np.nan)
         numbers[aside] = np.nan
         return numbers
