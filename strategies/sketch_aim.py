@@ -323,11 +323,12 @@ class SketchAim(MechanismStrategy):
         one, other = pairs.halves(self.randomness.ordinary("halves"))
         assert self.model is not None
         apart, seen = ModelView(self.model, self.config.inference.max_cells_at_once), list[Judged]()
+        room: dict[Plans, list[int]] = {}  # which follows from the tree and the plans, whatever was sketched
         for planned, judged in ((one, other), (other, one)):
             if (linked := self.linked(planned, of=2)) is not None:
                 model, capacity, shown = linked
                 view = ModelView(model, self.config.inference.max_cells_at_once)
-                without = Trial(planned, self.capacity, {(): apart})
+                without = Trial(planned, self.capacity, {(): apart}, room)
                 seen.append((judged, without, Trial(planned.fitted_to(shown), capacity, {(): view})))
         evidence = self.evidence_of(seen, measurements, left, Sketched.pays)
         return min(evidence, self.evidence_of(seen, measurements, left)) if evidence > 0.0 else evidence
@@ -384,8 +385,10 @@ class SketchAim(MechanismStrategy):
             budget = left + errors.paid
             errors.parts[new] = 0.0
             errors = replace(errors, noisy=dict.fromkeys(new, 0.0) | errors.noisy, steps=steps)
-            fits, inside = self.capacity.test(most=PLANNED_ATTRIBUTES), contained_in([cliques[i] for i in new])
-            which = [i for i in pairs if not inside(cliques[i]) and fits(cliques[i])]
+            if plans not in trial.room:
+                fits, inside = self.capacity.test(most=PLANNED_ATTRIBUTES), contained_in([cliques[i] for i in new])
+                trial.room[plans] = [i for i in pairs if not inside(cliques[i]) and fits(cliques[i])]
+            which = trial.room[plans]
             if taken is not None:
                 these = taken(planned, view)
                 which = [i for i in which if cliques[i] in these]
@@ -999,12 +1002,14 @@ class Trial:
         planned: sketches to plan from and to fit.
         capacity: the first model's tree.
         fits: the first model, without a plan, and those that were fitted to a forest's.
+        room: pairs that the tree still has room for, beside plans.
         sketches: of the models that were fitted to all plans, in records. The models, which may be large, are not kept.
     """
 
     planned: Sketched
     capacity: Capacity
     fits: dict[Plans, ModelView]
+    room: dict[Plans, list[int]] = field(default_factory=dict)
     sketches: dict[Plans, list[Floats]] = field(default_factory=dict)
 
 

@@ -718,7 +718,8 @@ def alike(lam: Floats) -> tuple[Floats, Floats]:
     if len(lam) <= _FEW_CELLS:
         return lam, np.ones(len(lam))
     place = np.zeros(len(lam), np.intp)
-    some = lam > _LEAST_COUNT
+    known = lam > _LEAST_COUNT
+    some = ... if known.all() else known  # mostly all, and then nothing is picked cell by cell
     place[some] = 1.0 + np.log(lam[some] / _LEAST_COUNT) / _ALIKE
     cells, sums = np.bincount(place), np.bincount(place, lam)
     held = cells > 0

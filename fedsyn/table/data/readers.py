@@ -358,10 +358,10 @@ _KEY, _PLACE = "\0key", "\0place"  # columns that no table has
 def _least(parts: Sequence[pa.Table], most: int) -> pa.Table:
     """Returns the rows with the least keys, in their order."""
     table = pa.concat_tables(parts, promote_options="permissive")
-    if len(table) > most:
-        kept = np.argpartition(table[_KEY].to_numpy(), most)[:most]
-        table = table.take(pa.array(kept))
-    return table.sort_by(_PLACE)
+    if len(table) <= most:  # in order already
+        return table
+    kept = np.argpartition(table[_KEY].to_numpy(), most)[:most]
+    return table.take(pa.array(np.sort(kept)))
 
 
 def _raw_blocks(path: Path, options: FileOptions, names: Sequence[str] | None) -> Iterator[pa.Table]:

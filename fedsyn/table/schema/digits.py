@@ -62,7 +62,11 @@ def numbers_at_once(values: Sequence[Any], missing_text: frozenset[str]) -> tupl
     The result has the form of `parse_all`, the numbers are those of `parse_number`. None where some value is neither a
     number nor missing.
     """
-    if "_" in "".join(value for value in values if isinstance(value, str)):
+    try:
+        texts = "".join(values)
+    except TypeError:  # some are no text
+        texts = "".join(value for value in values if isinstance(value, str))
+    if "_" in texts:  # which Python reads as a mark of thousands
         return None
     try:
         numbers = np.array([math.nan if value in missing_text else float(value) for value in values], np.float64)

@@ -123,6 +123,11 @@ def series_of(column: pa.Array | pa.ChunkedArray) -> pd.Series:
 
     Whole numbers and booleans stay such beside missing values.
     """
+    kind = column.type
+    if isinstance(column, pa.DictionaryArray) and pa.types.is_string(kind.value_type) and kind.index_type == pa.int32():
+        # What Arrow makes of it, without an object for each label.
+        codes = column.indices.fill_null(-1).to_numpy()
+        return pd.Series(pd.Categorical.from_codes(codes, pd.Index(column.dictionary.to_pandas()), kind.ordered))
     return column.to_pandas(types_mapper=_nullable if is_whole(column.type) and column.null_count else None)
 
 

@@ -210,8 +210,9 @@ def held_by(codes: Codes, whose: Integers | None, size: int) -> Integers:
 def _as_text(series: pd.Series) -> Any:
     """Arrow strings of a column, null where it has no value."""
     if isinstance(series.dtype, pd.CategoricalDtype):
-        table = pa.array([written(value) for value in series.cat.categories.tolist()], pa.large_string())
-        codes = series.cat.codes.to_numpy()
+        labels, codes = series.cat.categories, series.cat.codes.to_numpy()
+        texts = labels if isinstance(labels.dtype, pd.StringDtype) else [written(value) for value in labels.tolist()]
+        table = pa.array(texts, pa.large_string())
         return table.take(pa.array(codes.astype(np.int64), mask=codes < 0))
     if isinstance(series.dtype, pd.StringDtype):
         cells = pa.array(series)
