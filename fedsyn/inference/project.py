@@ -90,14 +90,15 @@ class QueryPlanner:
         return self._roots[mask]
 
     def _guesses(self, mask: int, everywhere: bool = False) -> list[tuple[int, int, int, int]]:
-        tree, out = self.tree, []
-        nodes: Iterable[int] = range(len(tree.cliques))
-        if (
-            mask.bit_count() == 2 and not everywhere
-        ):  # one message with one attribute, at a node that has the other: none is better
-            nodes = sorted({node for rank in bits(mask) for node in tree.holding[rank]})
-        for node in nodes:
-            clique = tree.cliques[node]
+        tree, out = self.tree, list[tuple[int, int, int, int]]()
+        if mask.bit_count() == 2 and not everywhere:  # one message with one attribute: none is better
+            one, other = bits(mask)
+            for rank, far in ((one, other), (other, one)):
+                for node in tree.holding[rank]:
+                    clique, toward = tree.cliques[node], tree.directions[node][far]
+                    out.append((1, 1, tree.axes.cells(1 << rank | clique & tree.cliques[toward]), node))
+            return out
+        for node, clique in enumerate(tree.cliques):
             groups = tree.groups(node, mask)
             if ELSEWHERE in groups:
                 continue
@@ -124,6 +125,8 @@ class QueryPlanner:
                 below += plan.cost
                 below_cell += plan.per_cell
         # All orders of few messages; of many, the smallest tables first.
+        if len(messages) == 1:
+            return self._follow(tuple(messages), have, needed, (below, below_cell), mask)
         if len(messages) <= _MOST_PERMUTED:
             orders = list(permutations(messages))
         else:
@@ -167,6 +170,8 @@ _MANY_PAIRS = 200
 _HELD, _PRODUCTS_PER_PAIR = 1 << 26, 200_000
 # A message with more cells is not kept for later queries.
 _KEPT_CELLS = 1 << 20
+# Layouts of products that are kept: trees of one run share most of theirs.
+_KEPT_LAYOUTS = 1 << 14
 
 
 def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -185,8 +190,24 @@ def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def _arranged(table: np.ndarray, mask: int, order: tuple[int, ...]) -> np.ndarray:
     """Returns a table over `mask`, by rank, with its axes in `order`."""
-    position = {rank: axis for axis, rank in enumerate(bits(mask))}
-    return table.transpose([position[rank] for rank in order])
+    return table.transpose(tuple(map(bits(mask).index, order)))
+
+
+@lru_cache(maxsize=_KEPT_LAYOUTS)
+def _layout(left: int, right: int, keep: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, int, int]]:
+    """Returns axes of two tables, arranged as batches of matrices.
+
+    Axes of the left table: shared ones that stay, its own, shared ones that are summed out; of the right one: shared
+    ones that stay, those that are summed out, its own; and of the product by rank. Then how many there are of the
+    left table's three kinds.
+    """
+    shared = left & right
+    both, gone = bits(shared & keep), bits(shared & ~keep)
+    only_left, only_right = bits(left & ~shared), bits(right & ~shared)
+    order = both + only_left + only_right
+    first, second = map(bits(left).index, both + only_left + gone), map(bits(right).index, both + gone + only_right)
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return (tuple(first), tuple(second), tuple(back)), (len(both), len(only_left), len(gone))
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,21 +290,14 @@ class TreeProjector:
 
         All attributes outside `keep` are in both tables. The result is a view with axes by rank.
         """
-        # Sizes from the tables, not from the domain: a table may be a slice.
-        sizes = dict(zip(bits(left_mask), left.shape, strict=True)) | dict(
-            zip(bits(right_mask), right.shape, strict=True)
-        )
-        # Attributes of both tables that stay, or are summed out, and those of one alone.
-        shared = left_mask & right_mask
-        both, gone = bits(shared & keep), bits(shared & ~keep)
-        only_left, only_right = bits(left_mask & ~shared), bits(right_mask & ~shared)
-        order = both + only_left + only_right
-        b, m, n, k = (math.prod(sizes[rank] for rank in ranks) for ranks in (both, only_left, only_right, gone))
-        # As batches of matrices: one product, and back to the order of ranks.
-        first = _arranged(left, left_mask, both + only_left + gone).reshape(b, m, k)
-        second = _arranged(right, right_mask, both + gone + only_right).reshape(b, k, n)
-        out = matmul(first, second).reshape(tuple(sizes[rank] for rank in order))
-        return out.transpose(np.argsort(order))
+        (of_left, of_right, back), (kept, mine, gone) = _layout(left_mask, right_mask, keep)
+        first, second = left.transpose(of_left), right.transpose(of_right)
+        # As batches of matrices: one product, and back to the order of ranks. A table may be a slice, so it has sizes.
+        both, rows, inner = first.shape[:kept], first.shape[kept : kept + mine], first.shape[kept + mine :]
+        columns = second.shape[kept + gone :]
+        b, m, k, n = map(math.prod, (both, rows, inner, columns))
+        out = matmul(first.reshape(b, m, k), second.reshape(b, k, n)).reshape(both + rows + columns)
+        return out.transpose(back)
 
     def message(self, node: int, to: int, mask: int) -> np.ndarray:
         """Returns P(mask | separator), a node's message to a neighbour.
