@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,33 @@ def test_both_trials_must_speak_for_a_factor(
     strategy = run_of(codes[:2_000, :5], domain.project(domain.attributes[:5]))
     assert bool(strategy.fitted_domain.hidden) is stays
     assert asked == ([True, False] if as_sketched > 0 else [True])  # the dearer trial is made where it decides
+
+
+def test_both_trials_fit_a_plan_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the second trial plans as the first one did is not fitted again, and says the same."""
+    fit, judge = SketchAim.fitted_to_plan, SketchAim.evidence_of
+    fits, evidences = list[tuple[int, tuple[int, ...], int]](), list[tuple[float, float]]()
+
+    def counted(self: SketchAim, trial: Any, plan: Any, measurements: Any, last: Any) -> Any:
+        fits.append((id(trial), tuple(plan), id(last)))
+        return fit(self, trial, plan, measurements, last)
+
+    def judged(self: SketchAim, seen: Any, *arguments: Any) -> float:
+        evidence = judge(self, seen, *arguments)
+        anew = [(half, *(replace(one, fits={(): one.fits[()]}, sketches={}) for one in pair)) for half, *pair in seen]
+        before = len(fits)
+        evidences.append((evidence, judge(self, anew, *arguments)))
+        del fits[before:]
+        return evidence
+
+    monkeypatch.setattr(SketchAim, "fitted_to_plan", counted)
+    monkeypatch.setattr(SketchAim, "evidence_of", judged)
+    codes, domain = of_a_score()
+    run_of(codes[:2_000, :5], domain.project(domain.attributes[:5]))
+    assert len(evidences) == 2 and all(once == anew for once, anew in evidences)
+    assert (
+        8 <= len(fits) == len(set(fits)) < 16
+    )  # two halves, two models, a forest and what is beside it, and twice that
 
 
 def test_a_sketch_pays_where_it_shows_more_than_its_noise() -> None:
