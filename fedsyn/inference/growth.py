@@ -37,6 +37,7 @@ from fedsyn.inference.junction_tree import (
     eliminate_simplicial,
     is_clique,
     maximal,
+    parent_cells,
     table_cells,
     tree_cost,
 )
@@ -134,7 +135,7 @@ class Component:
         out = []
         for order in ORDERS:
             tree, near = self.trees[order], self.neighbours[order]
-            tables = table_cells(tree, self.measured)
+            tables = table_cells(self.axes, tree.cliques, self.measured)
             out.append(FIXED_PASSES * self.cells[order] + 2 * (tables + sum(near.values())))
         return tuple(out)
 
@@ -495,7 +496,12 @@ class Growth:
             if not exactly:
                 return None
             measured = [*(m for c in touched for m in c.measured if m not in inside), mask]
-            return passes[order] + tree_cost(connect(self.axes, tuple(change.cliques(order))), measured) <= max_pass
+            # All but the parents' cells follows from the cliques, and a parent is at most the largest neighbour.
+            cliques = tuple(change.cliques(order))
+            least = passes[order] + FIXED_PASSES * changed_cells + 2 * table_cells(self.axes, cliques, measured)
+            if least > max_pass or least + 2 * sum(_largest_neighbours(self.axes, cliques).values()) <= max_pass:
+                return least <= max_pass
+            return least + 2 * parent_cells(connect(self.axes, cliques)) <= max_pass
 
         # The order with fewer cells wins; of equal ones `triangulate` compares the lists of cliques.
         if totals[0] != totals[1]:

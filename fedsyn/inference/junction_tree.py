@@ -481,23 +481,32 @@ def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
     return tables
 
 
-def table_cells(tree: JunctionTree, measured: Iterable[int]) -> int:
+def table_cells(axes: Axes, cliques: Sequence[int], measured: Iterable[int]) -> int:
     """Returns the cells of the nodes that measured cliques lie at.
 
-    Each lies at the smallest node that holds it.
+    Each lies at the smallest node that holds it: at itself, if it is one.
     """
-    cells, cliques, holding = tree.cells, tree.cliques, [list[int]() for _ in tree.axes.sizes]
-    smallest_first = sorted(range(len(cells)), key=cells.__getitem__)
-    for node in smallest_first:
-        for rank in bits(cliques[node]):
-            holding[rank].append(node)
+    cells = {clique: axes.cells(clique) for clique in cliques}
+    rest = list[int]()
     total = 0
     for mask in measured:
-        for node in holding[(mask & -mask).bit_length() - 1] if mask else smallest_first:
-            if mask & cliques[node] == mask:
-                total += cells[node]
-                break
+        if mask in cells:
+            total += cells[mask]
+        else:
+            rest.append(mask)
+    if rest:
+        smallest_first = sorted(cells, key=cells.__getitem__)
+        holding: dict[int, list[int]] = {mask & -mask: [] for mask in rest}
+        for lowest, holders in holding.items():
+            holders.extend(clique for clique in smallest_first if clique & lowest == lowest)
+        for mask in rest:
+            total += next((cells[clique] for clique in holding[mask & -mask] if mask & clique == mask), 0)
     return total
+
+
+def parent_cells(tree: JunctionTree) -> int:
+    """Returns the cells of each node's parent, added up."""
+    return sum(tree.cells[parent] for parent in tree.parents if parent >= 0)
 
 
 def tree_cost(tree: JunctionTree, measured: Iterable[int]) -> int:
@@ -505,8 +514,8 @@ def tree_cost(tree: JunctionTree, measured: Iterable[int]) -> int:
 
     It equals `pass_cost`, without the `table_counts` of each node.
     """
-    separators = sum(tree.cells[parent] for parent in tree.parents if parent >= 0)
-    return FIXED_PASSES * sum(tree.cells) + 2 * (separators + table_cells(tree, measured))
+    tables = table_cells(tree.axes, tree.cliques, measured)
+    return FIXED_PASSES * sum(tree.cells) + 2 * (parent_cells(tree) + tables)
 
 
 def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
