@@ -2,51 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Floats, Integers
+from fedsyn.domain import Flags, Floats, Integers
+
+#: Draws what lies between rows and the next ones, NaN where it is not known: positions, least and largest gaps -> gaps.
+Draws = Callable[[Integers, Floats, Floats], Floats]
+_Bounds = tuple[Floats, Floats]
+# Times that gaps which do not fit together are drawn again, along a person and back.
+_SWEEPS = 2
 
 
 def spaced(
     counts: Integers,
     numbers: npt.NDArray[Any],
-    ends: tuple[Floats, Floats],
-    gaps: Floats,
+    ends: _Bounds,
+    gaps: Draws,
     least: Floats | None = None,
 ) -> npt.NDArray[Any]:
     """Returns numbers of rows that keep their gaps and their bins.
 
-    Neighbours lie as far apart as gaps say, inside their bins. The first number of a person is the one that is given,
-    if all that follow can keep their gaps then; else it is any from which they can. Where bins and gaps contradict each
-    other, bins hold, and no number goes back.
+    Neighbours lie as far apart as gaps say that are drawn for them, inside their bins. The first number of a person is
+    the one that is given, if all that follow can keep their gaps then; else it is any from which they can. Where bins
+    and gaps contradict each other, bins hold, and no number goes back.
 
     >>> spaced(np.array([3]), np.array([2, 90, 95]), (np.array([0.0, 0, 100]), np.array([99.0, 99, 199])),
-    ...        np.array([np.nan, 7, 14])).tolist()
+    ...        lambda here, least, most: np.array([7.0, 14.0])[here]).tolist()
     [79, 86, 100]
 
     Args:
         counts: (persons,) rows of each.
         numbers: (rows,) inside their bins, of one person after the other.
         ends: (rows,) least and largest number of each row's bin; NaN where a row has no number.
-        gaps: (rows,) from the row before; NaN where it is not known.
-        least: (rows,) the least that they may be; None: zero.
+        gaps: draws what lies between neighbours.
+        least: (rows,) the least from the row before; None: zero.
     """
     low, high = (end.copy() for end in ends)
-    apart = np.zeros(len(gaps)) if least is None else least
-    gaps = np.maximum(gaps, apart)
+    apart = np.zeros(len(low)) if least is None else least
     first, out, known = np.cumsum(counts) - counts, numbers.astype(np.float64), ~np.isnan(low)
     if least is not None:
         _make_room(counts, (low, high), least)
-    most = high.copy()
-    for at in range(int(counts.max(initial=0)) - 2, -1, -1):  # where a number may lie for all later gaps to be kept
-        here = (first + at)[counts > at + 1]
-        begin, stop = low[here + 1] - gaps[here + 1], high[here + 1] - gaps[here + 1]
-        begin, stop = np.maximum(low[here], begin), np.minimum(high[here], stop)
-        kept = begin <= stop  # and not where anything is NaN
-        low[here[kept]], high[here[kept]] = begin[kept], stop[kept]
+    most = high
+    drawn, (low, high) = _fitting(counts, (low, high), apart, gaps)
     # A first number that lies elsewhere goes to the same share of what is left of its bin.
     start = first[(counts > 0) & known[np.minimum(first, len(out) - 1)]] if len(out) else first[:0]
     width = ends[1][start] - ends[0][start]
@@ -57,10 +58,88 @@ def spaced(
     for at in range(1, int(counts.max(initial=0))):
         here = (first + at)[counts > at]
         here = here[known[here] & known[here - 1]]
-        off = np.where(np.isnan(gaps[here]), out[here], out[here - 1] + gaps[here])
+        off = np.where(np.isnan(drawn[here]), out[here], out[here - 1] + drawn[here])
         nearest = np.minimum(out[here - 1] + apart[here], np.maximum(most[here], out[here - 1]))
         out[here] = np.maximum(np.clip(off, low[here], high[here]), nearest)
     return np.asarray(out.astype(numbers.dtype))
+
+
+def _fitting(counts: Integers, ends: _Bounds, least: Floats, draws: Draws) -> tuple[Floats, _Bounds]:
+    """Draws gaps that can all be kept.
+
+    Each is drawn by itself. Where those of a person do not fit together, such as two of sixty days in a bin of ninety,
+    each is drawn again among those that the others leave, along the person and back (Gibbs sampling). So they come as
+    if all had been drawn until they fit.
+
+    Args:
+        counts: (persons,) rows of each.
+        ends: (rows,) least and largest number of each row.
+        least: (rows,) the least gaps.
+        draws: draws gaps.
+
+    Returns:
+        (rows,) gaps from the row before, and where a number may lie for all later ones to be kept.
+    """
+    whose = np.repeat(np.arange(len(counts)), counts)
+    here = np.flatnonzero(whose[1:] == whose[:-1])
+    gaps = np.full(len(whose), np.nan)
+    gaps[here + 1] = draws(here, *_between(here, ends, ends, least))
+    first = np.cumsum(counts) - counts
+
+    def turn(going: Flags, bounds: _Bounds, other: _Bounds, *, ahead: bool, every: bool) -> Flags:
+        """Draws gaps again, row by row, and returns whose."""
+        again, steps = np.zeros(len(counts), bool), range(int(counts.max(initial=1)) - 1)
+        for at in steps if ahead else reversed(steps):
+            persons = np.flatnonzero(going & (counts > at + 1))
+            here = first[persons] + at
+            off = ~np.isnan(gaps[here + 1])
+            off &= every or ~_kept(here, gaps, bounds, ahead=ahead)
+            if off.any():
+                here, again[persons[off]] = here[off], True
+                gaps[here + 1] = draws(here, *_between(here, *((bounds, other) if ahead else (other, bounds)), least))
+                _kept(here, gaps, bounds, ahead=ahead)
+        return again
+
+    later = ends[0].copy(), ends[1].copy()
+    going = turn(counts > 1, later, ends, ahead=False, every=False)
+    for _ in range(_SWEEPS if going.any() else 0):
+        earlier = ends[0].copy(), ends[1].copy()
+        turn(going, earlier, later, ahead=True, every=True)
+        for bound, end in zip(later, ends, strict=True):
+            bound[going[whose]] = end[going[whose]]
+        turn(going, later, earlier, ahead=False, every=True)
+    return gaps, later
+
+
+def _between(here: Integers, ends: _Bounds, after: _Bounds, least: Floats) -> _Bounds:
+    """Returns the least and the largest gaps to next rows.
+
+    Args:
+        here: (n,) positions of the rows.
+        ends: (rows,) where their numbers may lie.
+        after: (rows,) where those of the next ones may.
+        least: (rows,) the least gaps.
+    """
+    return np.maximum(after[0][here + 1] - ends[1][here], least[here + 1]), after[1][here + 1] - ends[0][here]
+
+
+def _kept(here: Integers, gaps: Floats, ends: _Bounds, *, ahead: bool) -> Flags:
+    """Tightens bounds of rows to numbers that keep gaps.
+
+    Bounds are changed in place. Returns where there are such numbers; bounds stay where there are none.
+
+    Args:
+        here: (n,) positions of rows that have a next one.
+        gaps: (rows,) from the row before.
+        ends: (rows,) least and largest number of each row.
+        ahead: whether bounds of the next rows are tightened; else those of the rows.
+    """
+    (low, high), at, other = ends, here + ahead, here + (not ahead)
+    move = gaps[here + 1] if ahead else -gaps[here + 1]
+    begin, stop = np.maximum(low[at], low[other] + move), np.minimum(high[at], high[other] + move)
+    kept = np.asarray(begin <= stop)  # and not where anything is NaN
+    low[at[kept]], high[at[kept]] = begin[kept], stop[kept]
+    return kept
 
 
 def _make_room(counts: Integers, ends: tuple[Floats, Floats], least: Floats) -> None:

@@ -10,7 +10,7 @@ step are weighed by one factor for each value of the column that gives the order
 values. Nothing else only goes one way; weights for all columns made some tables better and others worse.
 
 Inside their bins the numbers of that column lie as far apart as the model's gaps say: once all rows are there, a gap is
-drawn for each two neighbours, given both, among those that their bins allow (`spaced`).
+drawn for each two neighbours, given both, among those that their bins and the person's other gaps allow (`spaced`).
 
 Where constraints compare a row with the next one, a row may be one that none can follow, or precede. Then the person
 ends there, or begins. What numbers inside bins decide is settled as rows are decoded (`fedsyn.table.schema.across`).
@@ -196,13 +196,22 @@ class WholePersons:
         numbers, absent = column.draw(codes, rng)
         inside = np.minimum(codes, len(column.edges) - 2)
         low, high = (np.where(absent, np.nan, end[inside]) for end in column.ends)
-        whose = np.repeat(np.arange(len(records)), chain.counts)
+        whose, first = np.repeat(np.arange(len(records)), chain.counts), np.cumsum(chain.counts) - chain.counts
+        before = np.arange(len(whose)) - first[whose]
         here = np.flatnonzero(whose[1:] == whose[:-1])
         low, least = self._apart(every[there], here, low) if self._compares else (low, None)
-        gaps = np.full(len(whose), np.nan)
-        for start in range(0, len(here), _AT_ONCE):
-            some = here[start : start + _AT_ONCE]
-            gaps[some + 1] = self._gaps(records[whose[some]], chain, some, (low, high), rng)
+
+        def gaps(here: Integers, nearest: Floats, farthest: Floats) -> Floats:
+            out = np.empty(len(here))
+            for start in range(0, len(here), _AT_ONCE):
+                block = slice(start, start + _AT_ONCE)
+                known = records[whose[here[block]]]
+                known[:, self.here] = chain.of_rows[here[block]]
+                known[:, self.after] = _recoded(chain.of_rows[here[block] + 1], self.to_after)
+                self._stand(known, before[here[block]])
+                out[block] = self._gaps(known, (nearest[block], farthest[block]), rng)
+            return out
+
         filled = np.full(len(there), column.ends[0][0]).astype(numbers.dtype), np.zeros(len(there), bool)
         filled[0][there], filled[1][there] = spaced(chain.counts, numbers, (low, high), gaps, least), absent
         return filled
@@ -242,38 +251,33 @@ class WholePersons:
                 gaps[here[known] + 1] = np.maximum(gaps[here[known] + 1], least)
         return low, gaps
 
-    def _gaps(
-        self, known: Codes, chain: Chain, here: Integers, ends: tuple[Floats, Floats], rng: np.random.Generator
-    ) -> Floats:
+    def _gaps(self, known: Codes, ends: tuple[Floats, Floats], rng: np.random.Generator) -> Floats:
         """Draws what lies between rows and the next ones, (n,).
 
         NaN where one of them has no number.
 
         Args:
-            known: (n, d) records of their persons, which are written over.
-            chain: all rows.
-            here: (n,) positions of the rows.
-            ends: (rows,) least and largest number of each row's bin.
+            known: (n, d) records of the rows and the next ones.
+            ends: (n,) least and largest gap that may be.
             rng: draws.
         """
         assert self.spacing is not None
-        column, (low, high) = self.schema.columns[GAP], ends
+        column, (nearest, farthest) = self.schema.columns[GAP], ends
         assert isinstance(column, BinnedColumn)
-        known[:, self.here] = chain.of_rows[here]
-        known[:, self.after] = _recoded(chain.of_rows[here + 1], self.to_after)
-        first = np.cumsum(chain.counts) - chain.counts
-        self._stand(known, here - np.repeat(first, chain.counts)[here])
-        # Gaps that two bins allow: those between their nearest and their farthest numbers.
-        bins, least = len(column.edges) - 1, np.maximum(low[here + 1] - high[here], 0.0)
-        allowed = np.zeros((len(here), column.size), bool)
-        allowed[:, :bins] = (column.ends[1] >= least[:, None]) & (
-            column.ends[0] <= (high[here + 1] - low[here])[:, None]
-        )
+        (low, high), bins = column.ends, len(column.edges) - 1
+        allowed = np.zeros((len(known), column.size), bool)
+        allowed[:, :bins] = (high >= nearest[:, None]) & (low <= farthest[:, None])
         unknown = ~allowed.any(axis=1)
         allowed[unknown] = True
         weights = np.where(allowed, 0.0, _NEVER)
-        drawn = self.spacing.drawn(known, rng, {GAP: weights})[:, self.names.index(GAP)]
-        numbers, absent = column.draw(drawn.astype(np.intp), rng)
+        drawn = self.spacing.drawn(known, rng, {GAP: weights})[:, self.names.index(GAP)].astype(np.intp)
+        numbers, absent = column.draw(drawn, rng)
+        # One that its bin has, but not these rows, goes to the same share of what is left of the bin.
+        low, high = (end[np.minimum(drawn, bins - 1)] for end in (low, high))
+        begin, stop = np.maximum(low, nearest), np.minimum(high, farthest)
+        share = np.divide(numbers - low, high - low, out=np.zeros(len(low)), where=high > low)
+        moved = begin + share * (stop - begin)
+        numbers = np.where((numbers < begin) | (numbers > stop), np.rint(moved) if column.whole else moved, numbers)
         return np.where(absent | unknown, np.nan, numbers)
 
     def _drawn(self, records: Codes, rng: np.random.Generator) -> Chain:
