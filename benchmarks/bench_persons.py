@@ -2,11 +2,13 @@
 
     python benchmarks/bench_persons.py                                        # 100,000 persons with 2 million rows
     python benchmarks/bench_persons.py --persons 20000 --rows-each 20 --holders 1 20
+    python benchmarks/bench_persons.py --holders 1 --overlap                  # and a constraint from row to row
 
 Patients with three columns of their own and one to many visits in order, with five columns and a date. A run is
 `fedsyn run` in a process of its own with one thread, from reading the CSV file to the page. The named alternative is
 the same run with `unit: row`: it protects single rows, and as many rows are drawn one by one. CPU seconds of all its
-processes, the largest peak of one.
+processes, the largest peak of one. With `--overlap` a visit has nights, too, and an end which is their sum with its
+begin. The run for persons then stands beside one in which no visit begins before the last one is over.
 """
 
 from __future__ import annotations
@@ -27,10 +29,14 @@ from benchmarks.inference_suite.cells import LAUNCHER
 from fedsyn import yamlio
 
 GOAL_SECONDS, GOAL_MEGABYTES = 120, 2000
+END, OVERLAP = "discharged = admitted + nights", "discharged <= next.admitted"
 
 
-def write(folder: Path, persons: int, each: int) -> int:
-    """Writes `table.csv` and `schema.yaml`; returns the number of rows."""
+def write(folder: Path, persons: int, each: int, *, ends: bool) -> int:
+    """Writes `table.csv` and its schemas, and returns the number of rows.
+
+    `schema.yaml` has no constraint from row to row; `overlap.yaml`, which is of visits with ends, has one.
+    """
     rng = np.random.default_rng(46)
     counts = np.minimum(rng.geometric(1.0 / each, persons), 20 * each)
     whose, n = np.repeat(np.arange(persons), counts), int(counts.sum())
@@ -48,7 +54,11 @@ def write(folder: Path, persons: int, each: int) -> int:
     since = np.cumsum(step)
     first = since[np.cumsum(counts) - counts]
     days = 365 + (since - first[whose] + rng.integers(0, 300, persons)[whose]) % 1400
-    table["admitted"] = (np.datetime64("2020-01-01") + days).astype(str)
+    begin = np.datetime64("2020-01-01") + days
+    table["admitted"] = begin.astype(str)
+    if ends:  # before the next visit begins
+        table["nights"] = np.minimum(rng.integers(0, 4, n), np.append(step[1:], 4))
+        table["discharged"] = (begin + table["nights"]).astype(str)
     frame = pd.DataFrame(table)
     frame.to_csv(folder / "table.csv", index=False)
     columns: dict[str, Any] = {"patient_id": {"kind": "identifier", "make": "sequence"}}
@@ -57,7 +67,12 @@ def write(folder: Path, persons: int, each: int) -> int:
     columns["cost"] = {"kind": "numeric", "lower": 0, "upper": 5000, "bins": 20}
     columns["admitted"] = {"kind": "date", "lower": "2020-01-01", "upper": "2025-12-31", "bins": 24}
     keys = {"id": "patient_id", "order": "admitted", "constant": list(own), "most_rows": int(20 * each)}
-    (folder / "schema.yaml").write_text(yamlio.dumps({"columns": columns, "persons": keys}), encoding="utf-8")
+    if ends:
+        columns["nights"] = {"kind": "integer", "lower": 0, "upper": 4, "bins": 5}
+        columns["discharged"] = {"kind": "date", "lower": "2020-01-01", "upper": "2026-01-31"}
+    for name, rules in (("schema", [END]), ("overlap", [END, OVERLAP])) if ends else (("schema", []),):
+        document = {"columns": columns, "constraints": rules, "persons": keys}
+        (folder / f"{name}.yaml").write_text(yamlio.dumps(document), encoding="utf-8")
     return n
 
 
@@ -67,10 +82,10 @@ def _words(name: str, size: int, hidden: np.ndarray, rng: np.random.Generator) -
     return np.array([f"{name} {i}" for i in range(size)])[(place * size).astype(np.int64)]
 
 
-def run(folder: Path, unit: str, holders: int) -> tuple[float, float]:
+def run(folder: Path, unit: str, holders: int, schema: str = "schema") -> tuple[float, float]:
     """CPU seconds of a run, and its peak in megabytes."""
     document: dict[str, Any] = {
-        "data": {"source": "table.csv", "schema": "schema.yaml"},
+        "data": {"source": "table.csv", "schema": f"{schema}.yaml"},
         "federation": {"clients": holders},
         "privacy": {"epsilon": 1.0, "delta": 1e-6, "unit": unit},
         "aggregation": SECURE if holders > 1 else TRUSTED,
@@ -92,17 +107,20 @@ def main() -> None:
     parser.add_argument("--persons", type=int, default=100_000)
     parser.add_argument("--rows-each", type=int, default=20, metavar="N", help="on average")
     parser.add_argument("--holders", type=int, nargs="+", default=[1, 20])
+    parser.add_argument("--overlap", action="store_true", help=f"also a run for persons with '{OVERLAP}'")
     options = parser.parse_args()
     print(f"goals: {GOAL_SECONDS} CPU s, {GOAL_MEGABYTES:,} MB\n")
     names = ("holders", "unit", "persons", "rows", "CPU s", "us a row", "peak MB", "times `row`")
     print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}", flush=True)
     with tempfile.TemporaryDirectory() as name:
-        rows = write(Path(name), options.persons, options.rows_each)
+        rows = write(Path(name), options.persons, options.rows_each, ends=options.overlap)
         for holders in options.holders:
-            found = {unit: run(Path(name), unit, holders) for unit in ("row", "person")}
+            found = {f"`{unit}`": run(Path(name), unit, holders) for unit in ("row", "person")}
+            if options.overlap:
+                found["`person`, no overlaps"] = run(Path(name), "person", holders, "overlap")
             for unit, (seconds, peak) in found.items():
-                each, times = 1e6 * seconds / rows, seconds / found["row"][0]
-                line = f"| {holders} | `{unit}` | {options.persons:,} | {rows:,} | {seconds:.1f} | {each:.1f}"
+                each, times = 1e6 * seconds / rows, seconds / found["`row`"][0]
+                line = f"| {holders} | {unit} | {options.persons:,} | {rows:,} | {seconds:.1f} | {each:.1f}"
                 print(f"{line} | {peak:,.0f} | {times:.1f} |", flush=True)
 
 

@@ -27,7 +27,7 @@ MINIATURES = {
     "bench_mpc": "--cells 200 --segments 4 --repeats 1 --mpyc-cells 4",
     "bench_mst": "--tables compas --epsilons 1 --seeds 1",
     "bench_ordinary": "--profile --rows 300 --repeats 1",
-    "bench_persons": "--persons 200 --rows-each 3 --holders 1",
+    "bench_persons": "--persons 200 --rows-each 3 --holders 1 --overlap",
     "bench_peers": "--tables wide4 --rows 300 --triples 2 --rounds 6 --peers 'fedsyn mst' 'opendp MST' 'dpmm MST'",
     "bench_noise": "--draws 100 --settings 2",
     "bench_sampling": "--rows 1000",

@@ -72,9 +72,9 @@ def test_released_gaps_are_those_that_come_out() -> None:
 
     The release is noisy; what is tested is the way from it to the table. Persons are independent of each other. For a
     set of bins of gaps, the share of n gaps in it is above its expectation by t with a probability of at most
-    exp(-2 n t^2) (Hoeffding). An L1 distance is twice the largest such excess of a set, and K bins have 2^K sets. So it
-    is above sqrt(2 (K ln 2 + ln 1e9) / n) by chance in at most one of 1e9 seeds: 0.07 for 16,000 gaps and 28 bins. Dates
-    that are drawn without gaps are off by 1.7.
+    exp(-2 n t^2) (Hoeffding). An L1 distance is twice the largest such excess of a set, and K bins have 2^K sets. So
+    it is above sqrt(2 (K ln 2 + ln 1e9) / n) by chance in at most one of 1e9 seeds: 0.07 for 16,000 gaps and 28 bins.
+    Dates that are drawn without gaps are off by 1.7.
     """
     schema = a_schema({**DAY, "bins": 1}, most_rows=2)
     real = visits(2000).groupby("patient").head(2)
