@@ -13,8 +13,6 @@ from fedsyn.domain import Flags, Floats, Integers
 #: Draws what lies between rows and the next ones, NaN where it is not known: positions, least and largest gaps -> gaps.
 Draws = Callable[[Integers, Floats, Floats], Floats]
 _Bounds = tuple[Floats, Floats]
-# Times that gaps which do not fit together are drawn again, along a person and back.
-_SWEEPS = 2
 
 
 def spaced(
@@ -68,8 +66,8 @@ def _fitting(counts: Integers, ends: _Bounds, least: Floats, draws: Draws) -> tu
     """Draws gaps that can all be kept.
 
     Each is drawn by itself. Where those of a person do not fit together, such as two of sixty days in a bin of ninety,
-    each is drawn again among those that the others leave, along the person and back (Gibbs sampling). So they come as
-    if all had been drawn until they fit.
+    each is drawn again among those that the others leave, along the person and back (one sweep of Gibbs sampling). So
+    they come nearly as if all had been drawn until they fit; a second sweep costs more than it brings.
 
     Args:
         counts: (persons,) rows of each.
@@ -102,7 +100,7 @@ def _fitting(counts: Integers, ends: _Bounds, least: Floats, draws: Draws) -> tu
 
     later = ends[0].copy(), ends[1].copy()
     going = turn(counts > 1, later, ends, ahead=False, every=False)
-    for _ in range(_SWEEPS if going.any() else 0):
+    if going.any():
         earlier = ends[0].copy(), ends[1].copy()
         turn(going, earlier, later, ahead=True, every=True)
         for bound, end in zip(later, ends, strict=True):

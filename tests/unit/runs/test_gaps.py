@@ -194,12 +194,12 @@ def test_days_are_drawn_once(watch: Callable[[type, str], list[Any]]) -> None:
     assert len(days) == 1
 
 
-def test_gaps_that_do_not_fit_together_come_as_if_all_were_drawn_until_they_fit() -> None:
+def test_gaps_that_do_not_fit_together_come_nearly_as_if_all_were_drawn_until_they_fit() -> None:
     """Three visits in a bin of ninety days, whose gaps are even among 5, 40 and 80: six of nine pairs fit.
 
     They are 5 and 5, 5 and 40, 40 and 5, 40 and 40, 5 and 80, 80 and 5. So half of the gaps are 5, a third 40, a sixth
-    80. Two sweeps come as near as 0.013; 80 would be a third of the later gaps if they were drawn first. A share of
-    40,000 has a standard deviation of at most 0.0025, so 0.025 is 4.8 of them more: by chance, one of six is beyond it
+    80. One sweep comes as near as 0.043; 80 would be a third of the later gaps if they were drawn first. A share of
+    40,000 has a standard deviation of at most 0.0025, so 0.055 is 4.8 of them more: by chance, one of six is beyond it
     in less than 1e-5 of all seeds.
     """
     rng, persons, days = np.random.default_rng(0), 40_000, np.array([5.0, 40.0, 80.0])
@@ -214,4 +214,4 @@ def test_gaps_that_do_not_fit_together_come_as_if_all_were_drawn_until_they_fit(
     assert (found >= 0).all() and (found < 90).all()
     for gap in np.diff(found, axis=1).T:
         shares = [np.mean(gap == day) for day in days]
-        assert shares == pytest.approx([1 / 2, 1 / 3, 1 / 6], abs=0.025)
+        assert shares == pytest.approx([1 / 2, 1 / 3, 1 / 6], abs=0.055)
