@@ -24,6 +24,7 @@ from fedsyn.errors import DataError
 from fedsyn.evaluation.inputs import sample_rows
 from fedsyn.evaluation.real.attack import Attack, membership
 from fedsyn.evaluation.real.columns import ColumnScore, ReadColumn, Through, column_score, through_schema
+from fedsyn.evaluation.real.constraints import ConstraintScore, constraint_scores
 from fedsyn.evaluation.real.pairs import PairScore, scored_pairs
 from fedsyn.evaluation.real.persons import PersonsScore, persons_score, whole_people
 from fedsyn.evaluation.real.prediction import Prediction, prediction
@@ -71,6 +72,7 @@ class TableComparison(Evaluation):
         regressions: those that were named, else that of the label; None: see `missing`.
         repeats: rows that repeat others.
         persons: of a table that has several rows of one person; None: its rows stand for themselves, or see `missing`.
+        constraints: of the schema; empty where there is none.
         scales: metric of the run -> name of a reference -> value; None: not finite.
     """
 
@@ -92,6 +94,7 @@ class TableComparison(Evaluation):
     regressions: tuple[RegressionScore, ...] | None = None
     repeats: Repeats
     persons: PersonsScore | None = None
+    constraints: tuple[ConstraintScore, ...] = ()
     scales: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
     @property
@@ -198,8 +201,8 @@ def compare_tables(
         holdout: real rows that it was not made from; without them nothing is attacked, and prediction is tested on a
             half of the real rows.
         label: what to predict; None: the schema's own, if there is a schema.
-        schema: of the synthetic table, which says what to do next: how much of the real rows it loses by itself. No
-            value is read by it.
+        schema: of the synthetic table, which says what it loses by itself, and which constraints there are. It reads no
+            value that is judged.
         regressions: formulas such as `sbp ~ age + arm`, whose coefficients are compared; none: that of the label on
             what is linked to it most.
         rng: chooses rows, halves and columns.
@@ -211,8 +214,7 @@ def compare_tables(
         DataError: there is no real or no synthetic row, no column in common, no such label, or the real rows have no
             such regression.
     """
-    if not len(real) or not len(synthetic):
-        raise DataError(f"the {'synthetic' if len(real) else 'real'} table has no rows to compare")
+    _require_rows(real, synthetic)
     label = schema.label if label is None and schema is not None else label
     names, rules = _shared_columns(real, synthetic, schema, label)
     sizes = {"real": len(real), "synthetic": len(synthetic), "holdout": 0 if holdout is None else len(holdout)}
@@ -238,8 +240,14 @@ def compare_tables(
         missing=missing,
         rules=(*rules, *pair_rules),
         label=label,
+        constraints=tuple(constraint_scores(tables[0], tables[1], schema)),
         **known,
     )
+
+
+def _require_rows(real: pd.DataFrame, synthetic: pd.DataFrame) -> None:
+    if not len(real) or not len(synthetic):
+        raise DataError(f"the {'synthetic' if len(real) else 'real'} table has no rows to compare")
 
 
 def _of_the_whole(

@@ -18,6 +18,7 @@ from fedsyn.evaluation.real.attack import Attack
 from fedsyn.evaluation.real.columns import ColumnScore
 from fedsyn.evaluation.real.columns import number as written
 from fedsyn.evaluation.real.comparison import TableComparison
+from fedsyn.evaluation.real.constraints import ConstraintScore, words_of
 from fedsyn.evaluation.real.pairs import MOST_DRAWN, PairScore, TwoWay
 from fedsyn.evaluation.real.persons import PersonsScore
 from fedsyn.evaluation.real.prediction import Prediction
@@ -253,6 +254,8 @@ def _compared(comparison: TableComparison, most_auc: float | None) -> Iterator[S
         yield Section("Pairs of columns", tuple(_pairs(comparison.pairs)))
     if comparison.persons is not None:
         yield from _persons(comparison.persons)
+    if comparison.constraints:
+        yield Section("Constraints", (words_of(comparison.constraints), _constraints(comparison.constraints)))
     if comparison.prediction is not None:
         yield Section(_TITLES["prediction"], _prediction(comparison.prediction))
     if comparison.regressions:
@@ -396,6 +399,14 @@ def _regression(regression: RegressionScore) -> Iterator[str | Intervals | Table
     yield Intervals(caption, ("synthetic table", "real rows"), drawn)
     head = ("term", "real (95% interval)", "synthetic", "overlap", "difference in standard errors")
     yield Table(head, regression.rows(), words, narrow=4)
+
+
+def _constraints(scores: Sequence[ConstraintScore]) -> Table:
+    worst = sorted(scores, key=lambda one: (-(one.synthetic or 0), -(one.real or 0)))
+    rows = [
+        (one.constraint, *("not known" if n is None else f"{n:,}" for n in (one.synthetic, one.real))) for one in worst
+    ]
+    return Table(("constraint", "synthetic", "real"), rows, "Rows that break a constraint")
 
 
 def _propensity(propensity: Propensity) -> Table:
