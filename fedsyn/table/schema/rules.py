@@ -69,38 +69,30 @@ class Line(Rule):
         return self.text
 
 
-class Comparison(Line):
-    """Two columns, or a column and a bound, that compare.
-
-    The bound is fixed. They compare in every row, and a missing side satisfies it.
+class Sides(Line):
+    """Two sides that compare; a missing one satisfies it.
 
     Attributes:
-        left: a column.
+        left: a column. Beside the next row it may be one that another constraint computes as a sum.
         op: '<=', '<', '>=' or '>'.
-        right: a column, or a value of the left one's kind.
+        right: a column; inside a row also a value of the left one's kind, which is a fixed bound.
     """
 
     left: str
     op: Literal["<=", "<", ">=", ">"]
     right: str
+
+
+class Comparison(Sides):
+    """Two columns, or a column and a bound, that compare."""
 
     @property
     def text(self) -> str:
         return f"{_quoted(self.left)} {self.op} {_quoted(self.right)}"
 
 
-class Across(Line):
-    """Columns of a row and of the next one that compare.
-
-    Attributes:
-        left: a column, or one that another constraint computes as a sum.
-        op: '<=', '<', '>=' or '>'.
-        right: a column, in the next row.
-    """
-
-    left: str
-    op: Literal["<=", "<", ">=", ">"]
-    right: str
+class Across(Sides):
+    """Columns of a row and of the next one that compare."""
 
     @property
     def text(self) -> str:
