@@ -239,6 +239,22 @@ def persons() -> Facts:
 
 
 @fingerprint
+def visits() -> Facts:
+    """Rows in the order of a date, as far apart as their gaps say, free to overlap and not."""
+    import fedsyn
+    from experiments.persons import overlap
+
+    real, facts = overlap.visits(600, 1).drop(columns="nights"), Facts()
+    for name, rules in (("free", ()), ("apart", (overlap.OVERLAP,))):
+        stated, privacy = overlap.schema(*rules, summed=False), {"unit": "person"}
+        made = fedsyn.Synthesizer(3.0, 1e-6, stated, seed=1, privacy=privacy, progress=False).fit(real).sample()
+        off = overlap.Seen.of(real).off(overlap.Seen.of(made))
+        facts |= {f"errors, {name}": " ".join(f"{error:.5f}" for error in off)}
+        facts |= {f"rows, {name}": digest(made.to_csv(index=False))}
+    return facts
+
+
+@fingerprint
 def mst() -> Facts:
     """One tree of pairs, central and federated."""
     return {"mst": quality("mst", clients=1), "fed_mst": quality("fed_mst")}
