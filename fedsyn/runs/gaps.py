@@ -48,11 +48,8 @@ def spaced(
     drawn, (low, high) = _fitting(counts, (low, high), apart, gaps)
     # A first number that lies elsewhere goes to the same share of what is left of its bin.
     start = first[(counts > 0) & known[np.minimum(first, len(out) - 1)]] if len(out) else first[:0]
-    width = ends[1][start] - ends[0][start]
-    share = np.divide(out[start] - ends[0][start], width, out=np.zeros(len(start)), where=width > 0)
-    moved = low[start] + share * (high[start] - low[start])
-    moved = moved if numbers.dtype.kind == "f" else np.rint(moved)
-    out[start] = np.where((out[start] >= low[start]) & (out[start] <= high[start]), out[start], moved)
+    bins, left = (ends[0][start], ends[1][start]), (low[start], high[start])
+    out[start] = put_between(out[start], bins, left, whole=numbers.dtype.kind != "f")
     for at in range(1, int(counts.max(initial=0))):
         here = (first + at)[counts > at]
         here = here[known[here] & known[here - 1]]
@@ -60,6 +57,27 @@ def spaced(
         nearest = np.minimum(out[here - 1] + apart[here], np.maximum(most[here], out[here - 1]))
         out[here] = np.maximum(np.clip(off, low[here], high[here]), nearest)
     return np.asarray(out.astype(numbers.dtype))
+
+
+def put_between(numbers: Floats, bins: _Bounds, left: _Bounds, *, whole: bool) -> Floats:
+    """Returns numbers that lie in what is left of their bins.
+
+    One that lies elsewhere goes to the same share of what is left.
+
+    >>> bins, left = (np.zeros(2), np.full(2, 99.0)), (np.full(2, 79.0), np.full(2, 98.0))
+    >>> put_between(np.array([2.0, 90]), bins, left, whole=True)
+    array([79., 90.])
+
+    Args:
+        numbers: (n,) inside their bins.
+        bins: (n,) least and largest number of each one's bin.
+        left: (n,) the least and the largest that it may be; NaN where nobody knows, and it stays.
+        whole: whether all numbers are whole.
+    """
+    width = bins[1] - bins[0]
+    share = np.divide(numbers - bins[0], width, out=np.zeros(len(width)), where=width > 0)
+    moved = left[0] + share * (left[1] - left[0])
+    return np.where((numbers < left[0]) | (numbers > left[1]), np.rint(moved) if whole else moved, numbers)
 
 
 def _fitting(counts: Integers, ends: _Bounds, least: Floats, draws: Draws) -> tuple[Floats, _Bounds]:

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from fedsyn.domain import Codes, Flags, Floats, Integers
 from fedsyn.inference import AnyModel
 from fedsyn.inference.conditional import Conditional, graphical
-from fedsyn.runs.gaps import spaced
+from fedsyn.runs.gaps import put_between, spaced
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.in_turn import Ends, Reach
@@ -198,8 +198,9 @@ class WholePersons:
         low, high = (np.where(absent, np.nan, end[inside]) for end in column.ends)
         whose, first = np.repeat(np.arange(len(records)), chain.counts), np.cumsum(chain.counts) - chain.counts
         before = np.arange(len(whose)) - first[whose]
-        here = np.flatnonzero(whose[1:] == whose[:-1])
-        low, least = self._apart(every[there], here, low) if self._compares else (low, None)
+        least = None
+        if self._compares:
+            low, least = self._apart(every[there], np.flatnonzero(whose[1:] == whose[:-1]), low)
 
         def gaps(here: Integers, nearest: Floats, farthest: Floats) -> Floats:
             out = np.empty(len(here))
@@ -272,12 +273,10 @@ class WholePersons:
         weights = np.where(allowed, 0.0, _NEVER)
         drawn = self.spacing.drawn(known, rng, {GAP: weights})[:, self.names.index(GAP)].astype(np.intp)
         numbers, absent = column.draw(drawn, rng)
-        # One that its bin has, but not these rows, goes to the same share of what is left of the bin.
+        # Its bin may have numbers that these rows do not.
         low, high = (end[np.minimum(drawn, bins - 1)] for end in (low, high))
-        begin, stop = np.maximum(low, nearest), np.minimum(high, farthest)
-        share = np.divide(numbers - low, high - low, out=np.zeros(len(low)), where=high > low)
-        moved = begin + share * (stop - begin)
-        numbers = np.where((numbers < begin) | (numbers > stop), np.rint(moved) if column.whole else moved, numbers)
+        left = np.maximum(low, nearest), np.minimum(high, farthest)
+        numbers = put_between(numbers, (low, high), left, whole=column.whole)
         return np.where(absent | unknown, np.nan, numbers)
 
     def _drawn(self, records: Codes, rng: np.random.Generator) -> Chain:

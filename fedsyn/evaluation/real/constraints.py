@@ -44,4 +44,11 @@ def words_of(scores: Sequence[ConstraintScore]) -> str:
     'No synthetic row breaks a constraint.'
     """
     broken = [f"'{one.constraint}'" for one in scores if one.synthetic]
-    return f"Synthetic rows break {first_of(broken, 3)}." if broken else "No synthetic row breaks a constraint."
+    if broken:
+        return f"Synthetic rows break {first_of(broken, 3)}."
+    known = all(one.synthetic is not None for one in scores)
+    return (
+        "No synthetic row breaks a constraint."
+        if known
+        else "No synthetic row breaks a constraint that could be checked."
+    )

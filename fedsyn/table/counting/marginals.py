@@ -362,8 +362,8 @@ def count_one_way(codes: np.ndarray, domain: Domain) -> np.ndarray:
         (sum of domain.shape,) int64: the one-way counts of every attribute, concatenated in domain order.
         `split_one_way` cuts it back.
     """
-    _check_codes(codes, domain)
     if len(codes) <= _FEW_ROWS:
+        _check_codes(codes, domain)
         sizes = np.array(domain.shape, np.int64)
         cells = np.add(codes, np.cumsum(sizes) - sizes, dtype=np.int64, casting="unsafe")
         return np.bincount(cells.ravel(), minlength=int(sizes.sum()))

@@ -58,7 +58,11 @@ def test_breaks_of_both_kinds_are_counted_in_both_tables(tmp_path: Path) -> None
 def test_what_a_table_lacks_is_not_known(tmp_path: Path) -> None:
     found = compared(stays().drop(columns="who"), stays())
     assert counts(found) == {WITHIN: (0, 0), ACROSS: (None, 0)}
-    assert "not known" in shown(found, tmp_path)
+    page = shown(found, tmp_path)
+    assert "not known" in page and "No synthetic row breaks a constraint." in page
+    found = compared(stays(), stays().drop(columns="who"))
+    assert counts(found) == {WITHIN: (0, 0), ACROSS: (0, None)}
+    assert "No synthetic row breaks a constraint that could be checked." in shown(found, tmp_path)
 
 
 def test_a_schema_without_constraints_says_nothing_of_them(tmp_path: Path) -> None:
