@@ -69,12 +69,9 @@ def write_table(folder: Path, columns: int, rows: int = ROWS) -> Domain:
     return Domain(names, tuple(sizes))
 
 
-def run_one(folder: Path, mechanism: str, columns: int) -> None:
-    """The child process: one run; prints CPU seconds, peak MB and the workload error."""
-    from fedsyn.loading import parse_config
-    from fedsyn.runs.engines import run
-
-    document = {
+def document(folder: Path, mechanism: str, columns: int) -> dict[str, object]:
+    """The configuration of a run on the table in a folder."""
+    return {
         "mechanism": {"name": mechanism},
         "data": {"source": str(folder / "table.csv"), "schema": str(folder / "schema.yaml")},
         "federation": {"clients": 1 if mechanism in CENTRAL else CLIENTS},
@@ -84,8 +81,15 @@ def run_one(folder: Path, mechanism: str, columns: int) -> None:
         "evaluation": ["workload_error"],
         "runtime": {"seed": 0},
     }
+
+
+def run_one(folder: Path, mechanism: str, columns: int) -> None:
+    """The child process: one run; prints CPU seconds, peak MB and the workload error."""
+    from fedsyn.loading import parse_config
+    from fedsyn.runs.engines import run
+
     with tempfile.TemporaryDirectory() as out:
-        metrics = run(parse_config(document), Path(out) / "out")
+        metrics = run(parse_config(document(folder, mechanism, columns)), Path(out) / "out")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(time.process_time(), peak, metrics["workload_error"])
 

@@ -150,9 +150,11 @@ class Sketcher:
             flat = np.asarray(values, np.float64).ravel()
             return np.bincount(self._kept_buckets[i], flat, self.lengths[i]).astype(np.float64, copy=False)
         first, rest = self._buckets(i)
-        coarse = np.zeros(self.lengths[i])
-        for bucket, cells in zip(first, np.asarray(values, np.float64).reshape(len(first), -1), strict=True):
-            np.add.at(coarse, bucket + rest, cells)
+        coarse, cells = np.zeros(self.lengths[i]), np.asarray(values, np.float64).reshape(len(first), -1)
+        step = max(1, _CELLS_AT_ONCE // len(rest))
+        for start in range(0, len(first), step):
+            block = slice(start, start + step)
+            np.add.at(coarse, np.add.outer(first[block], rest).ravel(), cells[block].ravel())
         return coarse
 
     def together(self, coarse: Sequence[Floats]) -> Iterator[tuple[Integers, Floats, Floats]]:

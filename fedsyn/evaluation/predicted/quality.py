@@ -561,10 +561,11 @@ class Predictor:
         sources = tuple(map(self._source, self.cliques))
         for place, marginal in self._marginals():
             bounds[place], expected = self._bound(self.cliques[place], marginal), dict[float, _Expected]()
+            lam, cells = alike(marginal * self.model.total)  # of more rows the same cells stand together
             for one in foreseen:
                 rows = one.scenario.rows
                 if rows not in expected:
-                    expected[rows] = _Expected.of(marginal * self.model.total * rows)
+                    expected[rows] = _Expected.of(lam * rows, cells)
                 one.add(place, expected[rows], sources[place] == "unknown")
         return [Predicted(*self._spread(f), f.floors, f.slopes, bounds, sources) for f in foreseen]
 
@@ -653,8 +654,7 @@ class _Expected:
     total: float
 
     @classmethod
-    def of(cls, lam: Floats) -> _Expected:
-        lam, cells = alike(lam)
+    def of(cls, lam: Floats, cells: Floats) -> _Expected:
         scatter, squared = deviation(lam), lam**2
         np.square(scatter, out=scatter)
         return cls(lam, cells, 2.0 * lam, scatter, squared, _MAD**2 * squared, float(lam @ cells))
