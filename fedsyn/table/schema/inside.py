@@ -189,21 +189,29 @@ def _rates(counts: Floats, widths: Floats) -> Floats:
 
     Each density gives the counts of two neighbours.
     """
-    first, second = widths[:-1], widths[1:]
+    both = np.stack([widths[:-1], widths[1:]])
+    logs = np.log(both)
     ratio = np.log(counts[:-1] / counts[1:])
-    high = _STEEPEST / np.minimum(first, second)
+    high = _STEEPEST / both.min(axis=0)
     low = -high
     for _ in range(_HALVINGS):
         rate = (low + high) / 2.0
-        short = _log_mass(rate, first) + rate * first - _log_mass(rate, second) < ratio
+        risen = rate * both
+        first, second = _log_mass(risen, logs)
+        short = first + risen[0] - second < ratio
         low, high = np.where(short, rate, low), np.where(short, high, rate)
     return np.asarray((low + high) / 2.0)
 
 
-def _log_mass(rate: Floats, width: Floats) -> Floats:
-    """Log of the integral of exp(-rate x) from 0 to a width."""
-    steep = np.maximum(np.abs(rate) * width, 1e-12)
-    return np.asarray(np.maximum(-rate * width, 0.0) + np.log(width) + np.log(-np.expm1(-steep) / steep))
+def _log_mass(risen: Floats, log_width: Floats) -> Floats:
+    """Log of the integral of exp(-rate x) from 0 to a width.
+
+    Args:
+        risen: rate times width.
+        log_width: its log.
+    """
+    steep = np.maximum(np.abs(risen), 1e-12)
+    return np.asarray(np.maximum(-risen, 0.0) + log_width + np.log(-np.expm1(-steep) / steep))
 
 
 def _beyond(between: Floats) -> float:

@@ -13,7 +13,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -307,6 +307,11 @@ class TemporalColumn(BinnedColumn):
         return self.family, Fraction(self.microseconds)
 
     @property
+    def _zone(self) -> str | None:
+        """Zone in which moments are written; None: they have none."""
+        return None
+
+    @property
     def _not_whole(self) -> str:
         return f"bounds and edges must be whole {self.step}s"
 
@@ -315,19 +320,16 @@ class TemporalColumn(BinnedColumn):
         return f"a {self.kind} like {self.texts(np.array([self.span[0]]))[0]}"
 
     def number(self, bound: Any) -> float:
-        moments, bad = self._microseconds([bound], frozenset(), None)
-        if bad[0] or np.isnat(moments[0]):
-            raise ValueError(f"'{bound}' is not a {self.kind} in ISO 8601, such as {self.example}")
-        return float(moments[0].astype(np.int64) // self.microseconds)
+        read = _since_zero if isinstance(bound, str) else _since_zero.__wrapped__
+        return float(read(type(self), self._zone, bound) // self.microseconds)
 
     def bound(self, number: float) -> Any:
         return self.model_copy(update={"format": None}).texts(np.array([number]))[0]
 
     @property
     def reach(self) -> tuple[float | None, float | None]:
-        longest = float(
-            100_000 * _MICROSECONDS["day"] // self.microseconds
-        )  # pandas reads spans as nanoseconds in 64 bits
+        # pandas reads spans as nanoseconds in 64 bits
+        longest = float(100_000 * _MICROSECONDS["day"] // self.microseconds)
         return -longest, longest
 
     def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -394,19 +396,22 @@ class TemporalColumn(BinnedColumn):
         return str(value.isoformat(timespec="hours" if self.step in ("day", "hour") else f"{self.step}s"))
 
 
+@lru_cache(maxsize=10_000)
+def _since_zero(kind: type[TemporalColumn], zone: str | None, bound: Any) -> int:
+    """Returns microseconds of a bound since its kind's zero."""
+    # Kept, because a draft copies a column hundreds of times, and pandas needs half a millisecond for each bound.
+    column = kind.model_construct(zone=zone)
+    moments, bad = column._microseconds([bound], frozenset(), None)
+    if bad[0] or np.isnat(moments[0]):
+        raise ValueError(f"'{bound}' is not a {column.kind} in ISO 8601, such as {column.example}")
+    return int(moments[0].astype(np.int64))
+
+
 class CalendarColumn(TemporalColumn):
     """Moments of the calendar, from the year 1 to 9999.
 
     A day is spared for zones.
     """
-
-    @property
-    def _zone(self) -> str | None:
-        """Zone in which moments are written.
-
-        None where they have no zone.
-        """
-        return None
 
     @property
     def middle(self) -> float:
@@ -448,10 +453,7 @@ class CalendarColumn(TemporalColumn):
         return formats.since_epoch(read.to_numpy())
 
     def _plain(self, value: Any) -> Any:
-        """Returns a Timestamp without a zone.
-
-        It is in UTC where the column has a zone.
-        """
+        """Returns a Timestamp without a zone, in UTC where columns have one."""
         if value is None:
             return np.datetime64("NaT")
         if self._zone is not None:
@@ -585,8 +587,7 @@ class DurationColumn(TemporalColumn):
     def _read(self, cells: pd.Series, written: str | None) -> np.ndarray:
         if any(isinstance(value, int | float) for value in cells.tolist() if value is not None):
             raise ValueError("a plain number is not a span of time")
-        moments: np.ndarray = pd.to_timedelta(cells, errors="coerce").to_numpy().astype("timedelta64[us]")
-        return moments
+        return np.asarray(pd.to_timedelta(cells, errors="coerce").to_numpy(), "timedelta64[us]")
 
     def _values(self, moments: np.ndarray) -> pd.Series:
         return pd.Series(moments)

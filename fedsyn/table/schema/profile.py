@@ -73,9 +73,9 @@ class Profile:
     def all_match(self, pattern: str) -> bool:
         """Returns whether every text matches a regular expression (of RE2).
 
-        Some texts are tried first.
+        Of many texts some are tried first.
         """
-        for texts in (self.tried, self.texts):
+        for texts in (self.tried, self.texts) if self.values > _TRIED else (self.texts,):
             if not len(texts) or not pc.all(pc.match_substring_regex(texts, pattern)).as_py():
                 return False
         return True
