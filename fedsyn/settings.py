@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -34,11 +35,22 @@ class Node(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _true_is_no_number(cls, data: Any) -> Any:
-        for name, field in cls.model_fields.items() if isinstance(data, Mapping) else ():
-            value, kinds = data.get(field.alias or name), {field.annotation, *get_args(field.annotation)}
-            if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+        for name, key in _numbers(cls) if isinstance(data, Mapping) else ():
+            value = data.get(key)
+            if isinstance(value, bool):
                 raise ValueError(f"{name} must be a number, not {str(value).lower()}")
         return data
+
+
+@cache
+def _numbers(node: type[Node]) -> tuple[tuple[str, str], ...]:
+    """Returns name and key of each field of numbers.
+
+    Fields that hold booleans, too, are left out. A sweep makes a dozen nodes for each of its cells.
+    """
+    kinds = {name: {field.annotation, *get_args(field.annotation)} for name, field in node.model_fields.items()}
+    numbers = [name for name, some in kinds.items() if some & {int, float} and bool not in some]
+    return tuple((name, node.model_fields[name].alias or name) for name in numbers)
 
 
 class NamedNode(BaseModel):

@@ -10,7 +10,7 @@ the public table itself, as in the papers: these tables are public, so their ran
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,7 +132,16 @@ class DatasetEntry(BaseModel):
 
 def dataset_names() -> list[str]:
     """Names of all registered tables, in alphabetical order."""
-    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+    return list(_names())
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    """Returns the names in the package's folder.
+
+    It is read once: a sweep asks for each of its cells.
+    """
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
 @lru_cache(maxsize=64)
