@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -212,12 +213,16 @@ def _listen(event: str, facts: tuple[Any, ...]) -> None:
             names.append(str(facts[0]))
 
 
-sys.addaudithook(_listen)  # Python removes no hook; it does nothing unless a test listens
+@functools.cache
+def _hooked() -> None:
+    """Adds the hook for good, as Python removes none: not at import, where it would slow every test of the process."""
+    sys.addaudithook(_listen)
 
 
 @pytest.fixture
 def opened() -> Iterator[list[str]]:
     """The names of all files that this process opens during the test."""
+    _hooked()
     names: list[str] = []
     _listening.append(names)
     yield names
@@ -336,8 +341,7 @@ def test_flwr_run_starts_no_deployment() -> None:
 
 
 def test_the_servers_door_imports_no_client_nor_the_common_part_anything_heavy() -> None:
-    for module, absent in {
-        "fedsyn.server_app": ["fedsyn.client_app"],
+    absent = {
         "fedsyn.runs.run_config": [
             "pandas",
             "fedsyn.evaluation",
@@ -346,7 +350,11 @@ def test_the_servers_door_imports_no_client_nor_the_common_part_anything_heavy()
             "fedsyn.flower",
             "flwr",
         ],
-    }.items():
-        code = f"import sys, {module}; print([name for name in {absent} if name in sys.modules])"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-        assert done.stdout.strip() == "[]", module
+        "fedsyn.server_app": ["fedsyn.client_app"],
+    }
+    lines = [
+        f"import {module}\nprint([name for name in {names} if name in sys.modules])" for module, names in absent.items()
+    ]
+    code = "\n".join(["import sys", *lines])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.splitlines() == ["[]", "[]"]
