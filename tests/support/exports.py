@@ -6,6 +6,7 @@ Everything in it is made up. `hospital` gives the cells as text; `write_hospital
 from __future__ import annotations
 
 import datetime as dt
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,11 @@ _NOTES = ("klagt Ã¼ber Schmerzen im Knie", "wurde von der Tochter gebracht", "mÃ
 
 def hospital(rows: int = 600, seed: int = 0) -> pd.DataFrame:
     """(rows, 22) cells as text; missing ones are empty."""
+    return _hospital(rows, seed).copy()
+
+
+@cache
+def _hospital(rows: int, seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     born = [dt.date(1928, 1, 1) + dt.timedelta(days=int(d)) for d in rng.integers(0, 34_000, rows)]
     admitted = [dt.datetime(2022, 1, 1) + dt.timedelta(minutes=int(m)) for m in rng.integers(0, 1_400_000, rows)]

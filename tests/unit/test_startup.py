@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 _CHARTS = ["altair", "matplotlib", "vl_convert", "ray", "jax"]
 _LEARNERS = ["scipy.stats", "sklearn", "statsmodels", "formulaic"]  # which predict, or estimate a regression
-_RUN = "from fedsyn.front.cli import app; app(['run', 'run.yaml', '--out', 'out', *{}], standalone_mode=False)"
+_RUN = "from fedsyn.front.cli import app; app(['run', 'run.yaml', '--out', '{}', *{}], standalone_mode=False)"
 _RUNS = ["flwr", "grpc", "cryptography", "scipy.stats", "pandas", "pyarrow", "jinja2", "rich", "fedsyn.runs"]
 
 
@@ -28,36 +28,45 @@ runtime: {seed: 0}
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "absent"),
-    [
+#: What is typed, and what it leaves out. The steps of a chain are taken in one process: what one of them brings, all
+#: after it have, so none of them may bring what a later one leaves out.
+CHAINS: dict[str, list[tuple[str, list[str]]]] = {
+    "--help": [
         (
             "import fedsyn.front.cli as cli\ntry: cli.app(['--help'], standalone_mode=False)\nexcept SystemExit: pass",
             ["numpy", "pydantic", "yaml", "scipy", "flwr", "pandas", "pyarrow", "fedsyn.config", "fedsyn.table"],
-        ),
-        ("import fedsyn; fedsyn.Synthesizer()", _RUNS),
-        ("import fedsyn; fedsyn.Schema", [*_RUNS, "scipy", "fedsyn.config"]),
+        )
+    ],
+    "a file": [
         (
             "from fedsyn.table.data.sources import read_cells; read_cells('rows.csv', {'separator': ';'})",
             ["fedsyn.config", "scipy", "flwr"],
-        ),
+        )
+    ],
+    "Schema, Synthesizer, engines, a whole run, one with a label": [
+        ("import fedsyn; fedsyn.Schema", [*_RUNS, "scipy", "fedsyn.config"]),
+        ("import fedsyn; fedsyn.Synthesizer()", _RUNS),
         (  # what a holder's node leaves out: tests/unit/flower/test_client_app.py
             "import fedsyn.runs.engines, fedsyn.front.archive",
             ["flwr.superlink", "sqlalchemy", "fastapi", "alembic", *_CHARTS, *_LEARNERS],
         ),
-        (_RUN.format([]), [*_CHARTS, *_LEARNERS, "scipy.optimize"]),  # to its page
-        (_RUN.format(["--set", "data.label=b"]), [*_CHARTS, "statsmodels.api", "statsmodels.tsa"]),
+        (_RUN.format("out", []), [*_CHARTS, *_LEARNERS, "scipy.optimize"]),  # to its page
+        (_RUN.format("labelled", ["--set", "data.label=b"]), [*_CHARTS, "statsmodels.api", "statsmodels.tsa"]),
     ],
-    ids=["--help", "Synthesizer", "Schema", "a file", "engines", "a whole run", "a whole run with a label"],
-)
-def test_a_first_step_leaves_out_what_it_does_not_need(code: str, absent: list[str], tmp_path: Path) -> None:
+}
+
+
+@pytest.mark.parametrize("steps", CHAINS.values(), ids=CHAINS)
+def test_a_first_step_leaves_out_what_it_does_not_need(steps: list[tuple[str, list[str]]], tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a;b\n1;2\n")
     (tmp_path / "table.csv").write_text("a,b\n" + "1,1\n2,2\n2,1\n" * 200)
     (tmp_path / "schema.yaml").write_text("columns: {a: &two {kind: categorical, categories: [1, 2]}, b: *two}\n")
     (tmp_path / "run.yaml").write_text(RUN)
-    code += f"\nimport sys; print('found:', [name for name in {absent} if name in sys.modules])"
+    found = "print('found:', [name for name in {} if name in sys.modules])"
+    code = "\n".join(["import sys", *(f"{step}\n{found.format(absent)}" for step, absent in steps)])
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "found: []"
+    said = [line for line in done.stdout.splitlines() if line.startswith("found: ")]
+    assert said == ["found: []"] * len(steps)
 
 
 def brought(asked: list[str], extra: str = "", known: set[tuple[str, str]] | None = None) -> set[str]:

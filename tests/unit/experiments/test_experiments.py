@@ -5,6 +5,7 @@ import pickle
 import re
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -21,7 +22,7 @@ from fedsyn.loading import parse_config
 from fedsyn.plugins.partitioners.clustering import store_splits
 from fedsyn.registry import partitioner as make_partitioner
 from fedsyn.runs.prepare import encoded_table, split_tables
-from fedsyn.sweep import load_sweep
+from fedsyn.sweep import Sweep, load_sweep
 from fedsyn.table.data.partition import PartitionInput
 
 pytestmark = pytest.mark.thorough
@@ -30,6 +31,12 @@ ROOT = Path(__file__).resolve().parents[3]
 EXPERIMENTS = ROOT / "experiments"
 FOLDERS = sorted(path.parent for path in EXPERIMENTS.glob("*/expected.yaml"))
 SWEPT = [folder for folder in FOLDERS if (folder / "sweep.yaml").is_file()]
+
+
+@cache
+def sweep_of(name: str) -> Sweep:
+    """An experiment's sweep, of up to a thousand cells: two tests read all of them."""
+    return load_sweep(EXPERIMENTS / name / "sweep.yaml")
 
 
 def module_of(path: Path, name: str) -> ModuleType:
@@ -174,7 +181,7 @@ def test_a_sweep_takes_shipped_splits_and_refuses_to_make_another(tmp_path: Path
 
 
 def test_every_clustered_table_of_a_sweep_has_its_split() -> None:
-    sweeps = [load_sweep(folder / "sweep.yaml") for folder in SWEPT]
+    sweeps = [sweep_of(folder.name) for folder in SWEPT]
     tables = clustered(cell.config for sweep in sweeps for cell in sweep.cells)
     with np.load(FILE) as stored:
         assert len(stored.files) == len(tables) == 7
@@ -288,7 +295,7 @@ LISTED = re.findall(r"^\| \[(\w+)\]\(\1\)", _text(EXPERIMENTS / "README.md"), re
 def test_check_knows_every_experiment_that_the_page_lists(check: ModuleType, name: str) -> None:
     command = check.program_of(name)
     if command is None:
-        assert load_sweep(EXPERIMENTS / name / "sweep.yaml").cells
+        assert sweep_of(name).cells
     else:
         paths = [ROOT / path for path in re.findall(r"python (\S+\.py)", command)]
         paths += [ROOT / f"{module.replace('.', '/')}.py" for module in re.findall(r"python -m (\S+)", command)]
