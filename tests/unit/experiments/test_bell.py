@@ -32,7 +32,11 @@ def model(outcome: Outcome) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in finished(outcome).arrays.items()}
 
 
-KINDS = [(Bell, {}, 4), (Bonawitz, {}, 4), (Bonawitz, {"threat": "malicious"}, 5)]
+KINDS = [
+    (Bell, {}, 4),
+    pytest.param(Bonawitz, {}, 4, marks=pytest.mark.slow),  # its four stages are among the five below
+    (Bonawitz, {"threat": "malicious"}, 5),
+]
 
 
 @pytest.mark.parametrize(("kind", "node", "stages"), KINDS, ids=["Bell", "Bonawitz", "malicious"])

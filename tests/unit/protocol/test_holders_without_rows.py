@@ -6,6 +6,7 @@ row is taken away. Whatever differs in what the holder sends tells the two apart
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -25,6 +26,7 @@ from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json
 from fedsyn.wire.holder import Holder
 
 TABLE = "missing_values"
+EVERYWHERE = "sketch_aim"
 Node = dict[str, Any]
 
 
@@ -41,22 +43,34 @@ def document(name: str, node: Node, sizes: str, clients: int) -> RunConfig:
     return config_of(name, clients, options, **nodes)
 
 
+def allowed(name: str) -> dict[str, list[tuple[Node, str]]]:
+    """Returns protocol -> aggregations and sizes that a mechanism may have."""
+    found: dict[str, list[tuple[Node, str]]] = {}
+    for protocol in CAPABILITIES.values():
+        for noise, threat in itertools.product(reversed(protocol.noises), protocol.threats):
+            for sizes in ("private", "public"):
+                node = {"protocol": protocol.name, "noise": noise, "threat": threat}
+                try:
+                    document(name, node, sizes, 1 if contract_class(name).central else 4)
+                except ConfigError:
+                    continue
+                found.setdefault(protocol.name, []).append((node, sizes))
+    return found
+
+
 def settings() -> Iterator[Any]:
-    """Yields mechanism, aggregation, sizes: all that are allowed; the first of each mechanism and protocol is quick."""
-    for name in mechanisms():
-        for protocol in CAPABILITIES.values():
-            is_quick = True
-            for noise in reversed(protocol.noises):
-                for threat in protocol.threats:
-                    for sizes in ("private", "public"):
-                        node = {"protocol": protocol.name, "noise": noise, "threat": threat}
-                        try:
-                            document(name, node, sizes, 1 if contract_class(name).central else 4)
-                        except ConfigError:
-                            continue
-                        marks = [] if is_quick else [pytest.mark.slow]
-                        yield pytest.param(name, node, sizes, id="-".join([name, *node.values(), sizes]), marks=marks)
-                        is_quick = False
+    """Yields mechanism, aggregation, sizes: all that are allowed.
+
+    A protocol carries what any client answers, and a client answers any protocol. So each mechanism is quick over one
+    protocol, the next mechanism over the next one, and `EVERYWHERE` over all.
+    """
+    for number, name in enumerate(mechanisms()):
+        protocols = allowed(name)
+        quick = [*protocols] if name == EVERYWHERE else [[*protocols][number % len(protocols)]]
+        for protocol, each in protocols.items():
+            for place, (node, sizes) in enumerate(each):
+                marks = [] if protocol in quick and place == 0 else [pytest.mark.slow]
+                yield pytest.param(name, node, sizes, id="-".join([name, *node.values(), sizes]), marks=marks)
     packed = {"protocol": "fhe", "noise": "distributed", "fhe": {"compute": "packed"}}
     yield pytest.param("fhaim", packed, "public", id="fhaim-fhe-packed", marks=pytest.mark.slow)
 

@@ -33,17 +33,25 @@ FEDERATED = ("fed_privsyn", "ada_fed_privsyn")
 # Budget ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", ["server", "local", "distributed"])
+NOISES = ("server", "local", "distributed")
+WAYS = (
+    ("fed_privsyn", {}),
+    ("fed_privsyn", {"select": "all", "allocation": "even"}),
+    ("fed_privsyn", {"one_way_share": 0.2, "score_share": 0.3, "projection": "none"}),
+    ("fed_privsyn", {"projection": "gaussian"}),
+    ("ada_fed_privsyn", {}),
+    ("ada_fed_privsyn", {"fraction": 1.0, "every": 1}),
+    ("ada_fed_privsyn", {"fraction": 0.25, "allocation": "even"}),
+)
+
+
+# All noises of the first of either mechanism and one noise of each other by default; `make test-all` has all.
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "options", "noise"),
     [
-        ("fed_privsyn", {}),
-        ("fed_privsyn", {"select": "all", "allocation": "even"}),
-        ("fed_privsyn", {"one_way_share": 0.2, "score_share": 0.3, "projection": "none"}),
-        ("fed_privsyn", {"projection": "gaussian"}),
-        ("ada_fed_privsyn", {}),
-        ("ada_fed_privsyn", {"fraction": 1.0, "every": 1}),
-        ("ada_fed_privsyn", {"fraction": 0.25, "allocation": "even"}),
+        pytest.param(name, options, noise, marks=[] if not options or at % 3 == place else pytest.mark.slow)
+        for at, (name, options) in enumerate(WAYS)
+        for place, noise in enumerate(NOISES)
     ],
 )
 def test_the_ledger_adds_up_to_the_budget(name, options, noise):

@@ -304,10 +304,18 @@ def test_bounds_are_asked_for_and_typed_as_the_cells_are_written(
     assert bounds == [("2024-01-01", "2024-12-31"), (0.5, 120.0), (0, 9)]
 
 
+ANSWERS = (("yes", ""), ("quit", ""), ("drop", ""), ("north, south", "error: "), ("0, 10", "error: "))
+
+
+# Each answer once by default, with the rows and without them in turn; both ways in `make test-all`.
 @pytest.mark.parametrize(
-    ("answer", "said"), [("yes", ""), ("quit", ""), ("drop", ""), ("north, south", "error: "), ("0, 10", "error: ")]
+    ("answer", "said", "data"),
+    [
+        pytest.param(answer, said, data, marks=[] if at % 2 == place else pytest.mark.slow)
+        for at, (answer, said) in enumerate(ANSWERS)
+        for place, data in enumerate(([], ["--data", "visits.csv"]))
+    ],
 )
-@pytest.mark.parametrize("data", [[], ["--data", "visits.csv"]])
 def test_a_word_is_its_key_and_categories_that_no_row_holds_are_refused(
     answer: str, said: str, data: list[str], fedsyn: Fedsyn, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,7 +152,7 @@ def test_the_sound_ones_pass(halves: tuple[type, type], register: Any) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "broken", [pytest.param(b, marks=[pytest.mark.slow] * (i % 5 > 0)) for i, b in enumerate(BROKEN)]
+    "broken", [pytest.param(b, marks=[pytest.mark.slow] * (i % 10 > 0)) for i, b in enumerate(BROKEN)]
 )
 def test_a_broken_mechanism_is_found(broken: str, register: Any) -> None:
     strategy, client, finding = BROKEN[broken]

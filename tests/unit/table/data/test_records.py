@@ -43,8 +43,17 @@ def awkward(rng: np.random.Generator) -> pd.DataFrame:
     return pd.concat([table, fifty, equal, none], ignore_index=True)
 
 
-@pytest.mark.parametrize("order", ["admitted", True, False])
-@pytest.mark.parametrize("coins", [SameCoins(0.0, 0.99), SameCoins(0.4, 0.1), SameCoins(0.999, 0.5)])
+ORDERS: tuple[Any, ...] = ("admitted", True, False)
+COINS = (SameCoins(0.0, 0.99), SameCoins(0.4, 0.1), SameCoins(0.999, 0.5))
+#: Each order once and each pair of coins once by default, every pair of the two in `make test-all`.
+TOSSED = [
+    pytest.param(order, coins, marks=[] if place == at else pytest.mark.slow)
+    for at, order in enumerate(ORDERS)
+    for place, coins in enumerate(COINS)
+]
+
+
+@pytest.mark.parametrize(("order", "coins"), TOSSED)
 def test_a_person_more_is_one_record_more(order: Any, coins: SameCoins) -> None:
     """Whole-person neighbours, brute force: every person of a table, with all rows, added or removed."""
     rows, table = schema(order, least=0, most=60), awkward(np.random.default_rng(7))
