@@ -826,14 +826,14 @@ class Sketched:
     # Of the sketcher alone: what is replaced by other values of it shares them.
     _coarse: WeakKeyDictionary[ModelView, list[Floats]] = field(repr=False, default_factory=WeakKeyDictionary)
 
-    def coarse(self, view: ModelView) -> list[Floats]:
+    def coarse(self, view: ModelView, *, carried: bool = False) -> list[Floats]:
         """Returns the model's coarse marginals, of each clique.
 
         The marginals themselves are formed once for each view, and one after the other: together they may have
-        thousands of times the model's cells.
+        thousands of times the model's cells. `carried`: as of `ModelView.each`.
         """
         if view not in self._coarse:
-            marginals = enumerate(view.each(self.sketcher.cliques))
+            marginals = enumerate(view.each(self.sketcher.cliques, carried=carried))
             self._coarse[view] = [self.sketcher.coarse(i, marginal) for i, marginal in marginals]
         return self._coarse[view]
 
@@ -872,6 +872,7 @@ class Sketched:
         sqrt(p) is its L2 norm times the root of the effective support; no error is larger than 2 n, whatever the noise
         says.
         """
+        self.coarse(view, carried=True)  # which a plan asks for, clique by clique
         squared, spread, support = self.distances(view)
         known = view.model.domain.impossible
         kinds = np.array([2 * len(q) + (known(q) is not None) for q in self.sketcher.cliques])

@@ -160,7 +160,12 @@ def adjacency_of(count: int, masks: Iterable[int]) -> list[int]:
 
 def is_clique(adjacency: Sequence[int], mask: int) -> bool:
     """Returns whether every two vertices of a mask are neighbours."""
-    return all(not mask & ~(1 << rank) & ~adjacency[rank] for rank in bits(mask))
+    while mask:  # each is compared with those after it
+        low = mask & -mask
+        mask ^= low
+        if mask & ~adjacency[low.bit_length() - 1]:
+            return False
+    return True
 
 
 def _remove(adjacency: list[int], rank: int) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation import make_aggregation
-from fedsyn.aggregation.base import ClientSum, Contribution
+from fedsyn.aggregation.base import ClientKey, ClientSum, Contribution
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError, ProtocolError, Unable, refuse
@@ -46,7 +46,6 @@ from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.views import ModelView
 from fedsyn.stores import make_store
 from fedsyn.stores.base import ClientDeal
-from fedsyn.stores.crypto import CryptoKey
 from fedsyn.table.counting.marginals import count, count_one_way, count_sparse_many
 from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, SumSpec, to_json
 from fedsyn.wire.holder import Call, Holder
@@ -341,7 +340,7 @@ class TableClient(NumPyClient):
             self.holder,
             self.config.sha256,
             self.contract.central,
-            CryptoKey(self.config, self.domain) if aggregation.capabilities.parties else None,
+            self._crypto_key() if aggregation.capabilities.parties else None,
         )
         steps = aggregation.answer(part)
         try:
@@ -357,6 +356,12 @@ class TableClient(NumPyClient):
             sent: Arrays = end.value
             return sent
         raise AssertionError("a client computes its part of a sum once")
+
+    def _crypto_key(self) -> ClientKey:
+        """Returns the way to the crypto party's keys."""
+        from fedsyn.stores.crypto import CryptoKey  # certificates and parties, which most runs do without
+
+        return CryptoKey(self.config, self.domain)
 
     def _deal(self, method: Callable[[Call[Any]], Any], call: Call[Any]) -> Arrays:
         """Answers a request to deal.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -38,10 +38,12 @@ from fedsyn.protocol.waiting import Announce, Announcer, at_least, log_waiting, 
 from fedsyn.randomness import Randomness
 from fedsyn.stores import make_store
 from fedsyn.stores.base import ServedRun, StoreServer
-from fedsyn.stores.crypto import SumRun
 from fedsyn.wire.envelope import Envelope, Reply
 from fedsyn.wire.refusals import Kind, Refusal
 from fedsyn.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
+
+if TYPE_CHECKING:
+    from fedsyn.stores.crypto import SumRun  # imported by runs that have a crypto party
 
 Steps = Generator[Yielded, Any, Any]
 Parsed = TypeVar("Parsed")
@@ -143,15 +145,15 @@ class Driver(OwnLoop):
     @cached_property
     def crypto(self) -> SumRun | None:
         """Connection to the crypto party of sums of ciphertexts, if any."""
-        is_needed = self.aggregation is not None and self.aggregation.capabilities.parties is not None
-        return SumRun(self.config, self.domain, self.randomness) if is_needed else None
+        if self.aggregation is None or self.aggregation.capabilities.parties is None:
+            return None
+        from fedsyn.stores.crypto import SumRun
+
+        return SumRun(self.config, self.domain, self.randomness)
 
     @property
     def kept(self) -> list[StoreServer | SumRun]:
-        """Parties that keep something for the run.
-
-        They are told of the run and of its end.
-        """
+        """Parties that are told of the run and of its end."""
         return [party for party in (self.store, self.crypto) if party is not None]
 
     def party_ledger(self, party: int) -> Ledger:

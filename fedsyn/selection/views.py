@@ -88,10 +88,15 @@ class ModelView:
                 cls._views.popitem(last=False)
         return view
 
-    def each(self, cliques: Sequence[Clique]) -> Iterator[Floats]:
+    def each(self, cliques: Sequence[Clique], *, carried: bool = False) -> Iterator[Floats]:
         """Yields flat marginal distributions of the cliques, in order.
 
         Those of few cells are kept while there is room: they are asked for again, one by one.
+
+        Args:
+            cliques: whose marginals.
+            carried: whether `effective_cells` will be asked for. Of a marginal of three attributes or more that is not
+                kept they are counted now; pairs that are formed together have other last bits than one by one.
         """
         for part in formed_together(self.model.domain, tuple(cliques), self.at_once):
             known = [self._marginals.get(clique) for clique in part.cliques]
@@ -103,6 +108,8 @@ class ModelView:
                     marginal /= self.model.total
                     if len(marginal) <= _FEW_CELLS:
                         self._keep(clique, marginal)
+                    elif carried and len(clique) > 2 and len(marginal) <= self.at_once:
+                        self._effective[clique] = effective_cells(marginal)
                 yield marginal
 
     def _keep(self, clique: Clique, marginal: Floats) -> None:

@@ -11,7 +11,7 @@ from fedsyn.errors import ConfigError
 from fedsyn.loading import parse_config
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import NORMS
-from fedsyn.stores import STORES
+from fedsyn.stores import STORES, store_class
 
 ALL = pytest.mark.parametrize("one", CAPABILITIES.values(), ids=list(CAPABILITIES))
 
@@ -36,7 +36,8 @@ def checked(config: RunConfig) -> None:
 def test_classes_are_those_of_the_facts() -> None:
     assert set(PROTOCOLS) == {one.name for one in CAPABILITIES.values() if one.sums}
     assert set(STORES) == {one.name for one in CAPABILITIES.values() if one.store}
-    assert all(kind.capabilities is CAPABILITIES[name] for name, kind in (PROTOCOLS | STORES).items())
+    classes = PROTOCOLS | {name: store_class(name) for name in STORES}
+    assert all(kind.capabilities is CAPABILITIES[name] for name, kind in classes.items())
     assert all(set(one.scores) <= set(NORMS) and bool(one.scores) == one.store for one in CAPABILITIES.values())
 
 

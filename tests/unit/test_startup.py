@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 _CHARTS = ["altair", "matplotlib", "vl_convert", "ray", "jax"]
 _LEARNERS = ["scipy.stats", "sklearn", "statsmodels", "formulaic"]  # which predict, or estimate a regression
+_PARTIES = ["fedsyn.stores.crypto", "fedsyn.stores.mpc", "fedsyn.crypto.fhe", "fedsyn.crypto.mpc", "cryptography.x509"]
 _RUN = "from fedsyn.front.cli import app; app(['run', 'run.yaml', '--out', '{}', *{}], standalone_mode=False)"
 _RUNS = ["flwr", "grpc", "cryptography", "scipy.stats", "pandas", "pyarrow", "jinja2", "rich", "fedsyn.runs"]
 
@@ -50,7 +51,7 @@ CHAINS: dict[str, list[tuple[str, list[str]]]] = {
             "import fedsyn.runs.engines, fedsyn.front.archive",
             ["flwr.superlink", "sqlalchemy", "fastapi", "alembic", *_CHARTS, *_LEARNERS],
         ),
-        (_RUN.format("out", []), [*_CHARTS, *_LEARNERS, "scipy.optimize"]),  # to its page
+        (_RUN.format("out", []), [*_CHARTS, *_LEARNERS, *_PARTIES, "scipy.optimize"]),  # to its page
         (_RUN.format("labelled", ["--set", "data.label=b"]), [*_CHARTS, "statsmodels.api", "statsmodels.tsa"]),
     ],
 }

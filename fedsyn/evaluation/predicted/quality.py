@@ -620,7 +620,8 @@ class Predictor:
         least = np.zeros(1)
         for name in clique:
             least = (least[:, None] + self.effects.masses[name]).ravel()
-        shared = np.minimum(marginal, np.maximum(least - (len(clique) - 1.0), 0.0))
+        least -= len(clique) - 1.0
+        shared = np.minimum(marginal, np.maximum(least, 0.0, out=least), out=least)
         return float(2.0 - 2.0 * shared.sum())
 
     def _marginals(self) -> Iterator[tuple[int, Floats]]:
@@ -717,10 +718,13 @@ def alike(lam: Floats) -> tuple[Floats, Floats]:
     """
     if len(lam) <= _FEW_CELLS:
         return lam, np.ones(len(lam))
-    place = np.zeros(len(lam), np.intp)
-    known = lam > _LEAST_COUNT
-    some = ... if known.all() else known  # mostly all, and then nothing is picked cell by cell
-    place[some] = 1.0 + np.log(lam[some] / _LEAST_COUNT) / _ALIKE
+    # Place 0 has the counts that are next to none.
+    steps = np.maximum(lam, _LEAST_COUNT)
+    steps /= _LEAST_COUNT
+    np.log(steps, out=steps)
+    steps /= _ALIKE
+    steps += lam > _LEAST_COUNT
+    place = steps.astype(np.intp)
     cells, sums = np.bincount(place), np.bincount(place, lam)
     held = cells > 0
     return sums[held] / cells[held], cells[held].astype(np.float64)

@@ -64,6 +64,21 @@ def test_a_marginal_too_large_to_form_takes_the_product() -> None:
     assert pair not in view._marginals
 
 
+def test_effective_cells_that_are_counted_beforehand_are_those_that_a_look_counts() -> None:
+    domain = Domain(("a", "b", "c", "d"), (20, 20, 20, 2))
+    large, small = ("a", "b", "c"), ("a", "b", "d")
+    rng = np.random.default_rng(0)
+    measured = [Measurement((name,), rng.random(domain[name]), 0.1) for name in domain]
+    fitted = estimate(domain, measured, total=100.0)
+    looked, view = ModelView(fitted), ModelView(fitted)
+    for marginal in view.each([large, small], carried=True):
+        assert marginal.sum() == pytest.approx(1.0)
+    assert view._effective.keys() == {large} and view._marginals.keys() == {small}  # which is kept itself
+    assert np.array_equal(view.effective_cells([large, small]), looked.effective_cells([large, small]))
+    few = ModelView(fitted, domain.size(large) - 1)  # too large to form: the product of its attributes'
+    assert len(list(few.each([large], carried=True))) == 1 and not few._effective
+
+
 class _Ledger:
     """Records the scores that a client hands to the exponential mechanism."""
 
