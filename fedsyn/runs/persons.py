@@ -41,6 +41,7 @@ from fedsyn.table.schema.persons import (
     COUNT,
     GAP,
     before_column,
+    never_back,
     next_name,
     no_row_code,
     places,
@@ -99,6 +100,8 @@ class WholePersons:
         # Pairs of a row and the next one that cannot be.
         sides = set(row_columns(self.rows)), {next_name(name) for name in row_columns(self.rows)}
         zeros = [zero for zero in schema.domain.zeros if all(side & set(zero.clique) for side in sides)]
+        back = never_back(self.rows, schema.columns)  # which others may imply, so that no model has them
+        zeros += [] if back is None or back in zeros else [back]
         self.apart = [(schema.domain.axes(zero.clique), zero.cells) for zero in zeros] if self._compares else []
         # The column that gives the order, and log weights of its values.
         self.order = row_columns(self.rows).index(persons.order) if persons.order in row_columns(self.rows) else None

@@ -313,8 +313,8 @@ def record_domain(rows: Any, columns: Mapping[str, Column]) -> Domain:
         zeros.append(_none_where(GAP, columns, without))
     if persons.in_order:
         zeros.append(_never_beyond(count_column(persons), before_column(persons)))
-    if isinstance(persons.order, str) and persons.order in of_rows:
-        zeros.append(_never_back(columns[persons.order], columns[next_name(persons.order)], persons.order))
+    if (back := never_back(rows, columns)) is not None and not _follows(back, zeros):
+        zeros.append(back)
     ordered = {n: c.size - len(c.sides) for n, c in columns.items() if isinstance(c, BinnedColumn)}
     coarser = {
         name: tuple(_with_own_group(values, columns[name]) for values in domain.coarser[name])
@@ -377,11 +377,19 @@ def _never_beyond(count: IntegerColumn, before: IntegerColumn) -> Zeros:
     return Zeros((COUNT, BEFORE), before.edges[None, :-1] > most[:, None])
 
 
-def _never_back(here: Column, after: Column, name: str) -> Zeros:
-    """Returns the zeros of rows in order.
+def never_back(rows: Any, columns: Mapping[str, Column]) -> Zeros | None:
+    """Returns the zeros of rows in order; None where no column of the model gives it.
 
     No row lies in an earlier bin than the one before. Rows without a number stand last.
+
+    Args:
+        rows: the schema of the rows.
+        columns: of its records.
     """
+    name = rows.persons.order
+    if not isinstance(name, str) or name not in row_columns(rows):
+        return None
+    here, after = columns[name], columns[next_name(name)]
     assert isinstance(here, BinnedColumn)
     assert isinstance(after, BinnedColumn)
     bins, cells = len(here.edges) - 1, np.zeros((here.size, after.size), dtype=bool)
@@ -390,6 +398,35 @@ def _never_back(here: Column, after: Column, name: str) -> Zeros:
     if (none := no_row_code(here)) >= 0:
         cells[none] = False
     return Zeros((name, next_name(name)), cells)
+
+
+def _follows(zero: Zeros, others: Sequence[Zeros]) -> bool:
+    """Returns whether others rule out all cells of two attributes.
+
+    `admitted <= discharged` and `discharged <= next.admitted` leave no `next.admitted` before `admitted`. A model with
+    all three holds these columns together; with two of them it holds pairs, and has room for other links. For each
+    number of rows, which says what there is no row of, a third attribute is looked at.
+    """
+    possible = dict[Clique, Flags]()
+    for other in (other for other in others if len(other.clique) == 2):
+        for clique, cells in ((other.clique, ~other.cells), (other.clique[::-1], ~other.cells.T)):
+            possible[clique] = possible.get(clique, np.True_) & cells
+    first, last = zero.clique
+    thirds = [c for c in dict(possible) if c[0] == first and (c[1], last) in possible and c[1] != COUNT]
+    if not thirds:
+        return False
+    sizes = {first: zero.cells.shape[0], last: zero.cells.shape[1], **{c[1]: possible[c].shape[1] for c in thirds}}
+    of_count = next(len(cells) for (name, _), cells in possible.items() if name == COUNT)
+    there = [possible.get((COUNT, name), np.ones((of_count, size), bool)) for name, size in sizes.items()]
+    ends = np.cumsum([*sizes.values()])[:-1]
+    for here, after, *beside in (np.split(each, ends) for each in np.unique(np.hstack(there), axis=0)):
+        left = np.outer(here, after) & zero.cells
+        for (_, third), present in zip(thirds, beside, strict=True):
+            ways = (possible[first, third] & present).astype(np.float32) @ possible[third, last].astype(np.float32)
+            left &= ways > 0
+        if left.any():
+            return False
+    return True
 
 
 def _with_own_group(values: Sequence[int], column: Column) -> tuple[int, ...]:

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsyn.domain import Zeros
 from fedsyn.errors import SchemaError
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.people import People
-from fedsyn.table.schema.persons import GAP, NO_ROW, no_row_code
+from fedsyn.table.schema.persons import GAP, NO_ROW, never_back, no_row_code
 
 COLUMNS: dict[str, Any] = {
     "p": {"kind": "identifier"},
@@ -126,6 +127,40 @@ def test_zeros_of_a_record_are_what_no_two_rows_can_have() -> None:
     assert not zeros["stage", "next stage"][:, no_row_code(after)].any()
     assert after.categories[no_row_code(after)] == NO_ROW
     assert zeros["age", "next age"][9, :9].all() and not zeros["age", "next age"][9, 9]
+
+
+@pytest.mark.parametrize(
+    ("end", "rules", "least", "follows"),
+    [
+        ({}, ("day <= end", "end <= next.day"), 0, True),
+        ({}, ("day <= end", "end <= next.day"), 1, True),
+        ({}, ("day < end", "end < next.day"), 0, True),
+        ({"missing": True}, ("day <= end", "end <= next.day"), 0, False),  # a missing side satisfies both
+        ({"bins": 3}, ("day <= end", "end <= next.day"), 0, False),  # wide bins leave more than the order does
+        ({}, ("day <= end",), 0, False),
+        ({}, ("end <= next.day",), 0, False),
+    ],
+)
+def test_the_order_is_a_zero_only_where_others_do_not_say_it(
+    end: dict[str, Any], rules: tuple[str, ...], least: int, follows: bool
+) -> None:
+    """What the zeros of a record allow is, enumerated, in order with or without a zero of its own."""
+    day = {"kind": "integer", "lower": 0, "upper": 5, "bins": 6}
+    columns = {"p": {"kind": "identifier"}, "day": day, "end": day | end}
+    persons = {"id": "p", "order": "day", "most_rows": 3, "least_rows": least}
+    known = Schema.from_dict({"columns": columns, "constraints": [*rules], "persons": persons}).records
+    domain, back = known.domain, never_back(known.rows, known.columns)
+    assert back is not None
+    assert (back in domain.zeros) != follows
+
+    def spread(zero: Zeros) -> np.ndarray:
+        assert zero.clique == domain.canonical(zero.clique)
+        others = [i for i in range(len(domain)) if i not in domain.axes(zero.clique)]
+        return np.broadcast_to(np.expand_dims(zero.cells, others), domain.shape)
+
+    possible = ~np.any([spread(zero) for zero in domain.zeros], axis=0)
+    assert possible.any()
+    assert not (possible & spread(back)).any()
 
 
 def test_a_run_of_records_is_asked_for_the_same() -> None:
