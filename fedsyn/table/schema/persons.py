@@ -46,6 +46,9 @@ _NEXT = "next "
 _PERSONS = 2.0
 # Bins between two powers of two: of a number of rows from 4 on, and of the steps between two rows.
 _ROWS, _STEPS = 2, 4
+# Bins of gaps, at most: those of days of 35 years. Seconds of a year would have twice as many, most of them without a
+# gap and all of them with noise. Octaves have fewer parts then.
+_MOST_GAPS = 45
 # Of gaps, the last octaves, which have one bin each. What noise leaves in a bin moves a mean gap by the bin's number:
 # with four bins each these two would move it four times as far as all below them, empty as they mostly are. Gaps of a
 # person add up to the range at most.
@@ -208,7 +211,7 @@ def gap_column(schema: Any) -> BinnedColumn | None:
 
     It is in steps of the order's column; None where no modelled column gives the order. Short gaps have short bins, so
     visits a week apart stay a week apart where the bins of the dates are months. From a quarter of the range on, each
-    octave has one bin.
+    octave has one bin, and before it as many as `_MOST_GAPS` leaves, up to four.
     """
     order = schema.persons.order
     if not isinstance(order, str) or order not in schema.columns:
@@ -217,9 +220,10 @@ def gap_column(schema: Any) -> BinnedColumn | None:
     low, high = column.span
     missing = bool(column.sides)
     if column.whole:
-        return remade(
-            _counting(0, int(high - low), _STEPS, (high - low) / 2**_LAST), missing=missing, missing_codes=(NO_ROW,)
-        )
+        parts = (_STEPS, _STEPS // 2, 1)
+        ways = [_counting(0, int(high - low), each, (high - low) / 2**_LAST) for each in parts]
+        few = next((way for way in ways if len(way.edges) - 1 <= _MOST_GAPS), ways[-1])
+        return remade(few, missing=missing, missing_codes=(NO_ROW,))
     octaves = [at / _STEPS for at in range((_OCTAVES - _LAST) * _STEPS)] + [*range(_OCTAVES - _LAST, _OCTAVES + 1)]
     edges = (0.0, *((high - low) * 2.0 ** (octave - _OCTAVES) for octave in octaves))
     bins = edges if high > low else 1

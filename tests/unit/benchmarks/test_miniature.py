@@ -31,6 +31,7 @@ MINIATURES = {
     "bench_peers": "--tables wide4 --rows 300 --triples 2 --rounds 6 --peers 'fedsyn mst' 'opendp MST' 'dpmm MST'",
     "bench_noise": "--draws 100 --settings 2",
     "bench_sampling": "--rows 1000",
+    "bench_since": "HEAD --rows 300 --repeats 1 --only '`fedsyn demo`' '30,000 x 15 x 32' '`privsyn`, 60 columns'",
     "bench_secure_sum": "--ray 0 --clients 20 --lengths 10 --repeats 2",
     "bench_wide": "--columns 60 --rows 300 --mechanisms aim augflaim sketch_aim distributed_aim",
 }

@@ -141,7 +141,7 @@ def test_gaps_are_of_columns_that_give_the_order() -> None:
     "order",
     [
         {"kind": "integer", "lower": 0, "upper": 1460, "bins": 24},
-        {"kind": "integer", "lower": 0, "upper": 100_000, "bins": 24},
+        {"kind": "integer", "lower": 0, "upper": 12_000, "bins": 24},
         {"kind": "numeric", "lower": 0.0, "upper": 3.0, "bins": 12},
     ],
 )
@@ -158,6 +158,15 @@ def test_empty_bins_of_long_gaps_do_not_move_a_mean_much_farther_than_all_others
     assert np.linalg.norm(middles[far]) < 2.3 * np.linalg.norm(middles[~far])
     starts, widths = column.edges[:-1][~far], np.diff(column.edges)[~far]
     assert (widths[1:] <= np.maximum(1.0, 0.26 * starts[1:])).all() and len(starts) > 20  # a week is not ten days
+
+
+@pytest.mark.parametrize(("most", "parts"), [(365 * 35, 4), (31 * 86_400, 2), (366 * 86_400, 1)])
+def test_the_more_octaves_there_are_the_fewer_bins_has_each(most: int, parts: int) -> None:
+    """Days of 35 years, seconds of a month and of a year: noise of a run lies in every bin."""
+    column = gap_column(Schema.model_validate(a_schema({"kind": "integer", "lower": 0, "upper": most, "bins": 24})))
+    assert column is not None and len(column.edges) - 1 <= 45
+    short = column.edges[(column.edges >= 16) & (column.edges <= most / 8)]
+    assert (short[parts:] == 2 * short[:-parts]).all() and len(short) > parts
 
 
 @given(st.data())
