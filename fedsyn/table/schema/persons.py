@@ -382,9 +382,10 @@ def _never_beyond(count: IntegerColumn, before: IntegerColumn) -> Zeros:
 
 
 def never_back(rows: Any, columns: Mapping[str, Column]) -> Zeros | None:
-    """Returns the zeros of rows in order; None where no column of the model gives it.
+    """Returns the zeros of rows in order.
 
-    No row lies in an earlier bin than the one before. Rows without a number stand last.
+    No row lies in an earlier bin than the one before. Rows without a number stand last. None where no column of the
+    model gives the order.
 
     Args:
         rows: the schema of the rows.
