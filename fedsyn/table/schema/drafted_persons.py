@@ -78,6 +78,7 @@ class Apart:
         rows: that of their rows, joined with what is said of each person.
         alone: (persons without a row, 1) what the key says of them.
         unknown: rows of somebody whom the table of persons does not have.
+        nameless: rows without an identifier, in the table of rows.
         own_first: whether the table of persons was named first.
     """
 
@@ -87,6 +88,7 @@ class Apart:
     rows: pd.DataFrame
     alone: pd.DataFrame
     unknown: int
+    nameless: int
     own_first: bool
 
     @property
@@ -105,15 +107,18 @@ class Apart:
         persons, rows = self.tables
         more = f"; {counted(self.without, 'person', 'people')} without a row" * bool(self.without)
         more += f"; {counted(self.unknown, 'row')} of somebody whom {persons} does not have" * bool(self.unknown)
+        if self.nameless:
+            more += f"; {counted(self.nameless, 'row')} without a '{self.key}', each of a person of its own"
+        more += "; what is said of such a person is missing" * bool(self.unknown or self.nameless)
         return f"{persons} has one row of each person, {rows} has their rows: '{self.key}' says whose{more}"
 
 
 def apart(tables: Mapping[str, pd.DataFrame]) -> Apart | None:
     """Returns two tables as persons and their rows.
 
-    None if they are something else. A column that both have says whose a row is: every cell of it differs in the one,
+    None if they are something else. A column that both have says whose a row is: no value of it repeats in the one,
     some repeat in the other, and the one has most of them. Each has a column that the other lacks. Other columns that
-    both have are taken from the persons.
+    both have are taken from the persons. A row without a value is of a person of its own, in either table.
     """
     if len(tables) != 2:
         return None
@@ -126,7 +131,7 @@ def apart(tables: Mapping[str, pd.DataFrame]) -> Apart | None:
         for name in shared:
             known, whose = _whose(own[name], other[name])
             named, people = whose[whose >= 0], len(np.unique(whose[whose >= 0]))
-            is_key = (known >= 0).all() and len(np.unique(known)) == len(known) and people < len(named)
+            is_key = 2 * int((known >= 0).sum()) > len(known) == len(np.unique(known)) and people < len(named)
             if is_key and 2 * int(np.isin(named, known).sum()) >= len(named):
                 found.append((vocabulary.is_person(name), people, name, (persons, rows)))
     if not found:
@@ -138,7 +143,7 @@ def apart(tables: Mapping[str, pd.DataFrame]) -> Apart | None:
     right = own.drop(columns=key).assign(**{_KEY: known})
     joined = left.merge(right, on=_KEY, how="left", sort=False)[[*own.columns, *left.columns[1:-1]]]
     alone, unknown = own.loc[~np.isin(known, whose), [key]], int((~np.isin(whose[whose >= 0], known)).sum())
-    return Apart(key, names, own, joined, alone, unknown, names == tuple(tables))
+    return Apart(key, names, own, joined, alone, unknown, int((whose < 0).sum()), names == tuple(tables))
 
 
 def require_apart(tables: Mapping[str, pd.DataFrame]) -> Apart:

@@ -204,8 +204,15 @@ def _as_held(guesses: Mapping[str, Guess], holding: Collection[Proposal], bins: 
         if bins is None and isinstance(one.rule, Comparison | Determined | SumRule):
             needed |= {name: _finest(guesses[name]) for name in one.columns}
     for name in {one.unknown for one in holding} - {""}:
-        needed[name] = replace(needed[name], column=needed[name].column.model_copy(update={"missing": True}))
+        needed[name] = _with_missing(needed[name])
     return needed
+
+
+def _with_missing(guess: Guess) -> Guess:
+    """Returns a guess whose modelled column has a missing value."""
+    if isinstance(guess.column, AsideColumn):
+        return guess
+    return replace(guess, column=guess.column.model_copy(update={"missing": True}))
 
 
 def _persons_in(
@@ -294,6 +301,7 @@ def _guesses_apart(
     """Returns guesses of persons' columns and of their rows'.
 
     Each is read from its own table, so that a person with many rows counts once. The key is an identifier of persons.
+    Of a person whom the table of persons does not have, everything that it would say is missing.
     """
     checked_names(frame, None, label, keep)
     parts = [[name for name in frame.columns if (name in two.own.columns) == own] for own in (True, False)]
@@ -306,6 +314,8 @@ def _guesses_apart(
         if names:
             own = {"label": label if label in names else None, "keep": [name for name in keep if name in names]}
             guesses |= how(table, **own)
+    if two.unknown or two.nameless:
+        guesses |= {name: _with_missing(guesses[name]) for name in tables[0].columns}
     return guesses
 
 

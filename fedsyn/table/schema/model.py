@@ -523,14 +523,11 @@ class Schema(BaseModel, Shown):
         table says whose rows are, and in which order.
         """
         table = as_frame(frame)
-        rows, kept = self._rows_of(table)
+        rows, kept = self.rows_of(table)
         return self.compiled.violations(rows, None if not self.compiled.across else along_of(self, table, rows, kept))
 
-    def rows_of(self, frame: AnyFrame) -> DrawnRows:
-        """Returns a table's rows as constraints see them."""
-        return self._rows_of(as_frame(frame))[0]
-
-    def _rows_of(self, rows: pd.DataFrame) -> tuple[DrawnRows, Flags | None]:
+    def rows_of(self, rows: pd.DataFrame) -> tuple[DrawnRows, Flags | None]:
+        """Returns rows as constraints see them; which of the table's, None: all."""
         known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
         return drawn_rows(known, self.missing_text, rows)
 

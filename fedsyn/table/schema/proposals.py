@@ -75,7 +75,8 @@ def proposed_constraints(schema: Any, frame: pd.DataFrame, whose: Integers | Non
         frame: its rows.
         whose: (rows,) number of each row's person, where persons have several rows.
     """
-    rows, along = schema.rows_of(frame), None
+    (rows, kept), along = schema.rows_of(frame), None
+    whose = whose if whose is None or kept is None else whose[kept]  # of rows that no code takes nothing is seen
     if whose is not None and schema.persons is not None and schema.persons.in_order:
         along = whose, order_among(schema.persons, rows)
     table, plain = _Columns(schema, rows, whose, along), schema.to_dict()

@@ -13,6 +13,7 @@ from fedsyn import yamlio
 from fedsyn.errors import DataError
 from fedsyn.front.cli import reviewing
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.proposals import proposed_constraints
 from support.typed_commands import Fedsyn, entry_point
 
 
@@ -158,3 +159,47 @@ def test_a_plan_takes_two_public_files(call: Fedsyn) -> None:
     for wrong in ([files[1]] * 2, [*files, files[0]], [files[0], *write(other=two["visits"].drop(columns="ward"))]):
         refused = call("plan", "run.yaml", *(f"--public={file}" for file in wrong))
         assert refused.code == 2 and "two only of persons and of their rows" in flat(refused.err), refused
+
+
+@pytest.mark.parametrize("nobody", ["P999999", None])
+def test_rows_of_nobody_known_are_drafted_too(call: Fedsyn, nobody: str | None) -> None:
+    """They are a person's like any other, of whom the other table says nothing."""
+    two = tables()
+    two["visits"].loc[[3, 50], "patient_id"] = nobody
+    files = write(**two)
+    result = call("init", *files)
+    assert result.code == 0, result
+    more = "2 rows of somebody whom patients.csv does not have" if nobody else "2 rows without a 'patient_id'"
+    assert more in flat(result.out) and "what is said of such a person is missing" in flat(result.out)
+    assert f"{301 if nobody else 302} people with" in flat(result.out)
+    schema = Schema.load("schema.yaml")
+    assert Schema.draft(two).persons == schema.persons
+    assert {name for name, column in schema.columns.items() if column.missing} == {"sex", "born"}
+    both = ("--data", files[0], "--data", files[1])
+    assert call("schema", "review", "schema.yaml", "--all", *both).code == 0
+    checked = call("schema", "check", "schema.yaml", *both)
+    assert checked.code == 0 and "left out" not in checked.out, checked
+
+
+def test_a_patient_without_an_identifier_is_one_without_a_row(call: Fedsyn) -> None:
+    two = tables()
+    two["patients"].loc[[1, 2], "patient_id"] = None  # neither has a visit
+    result = call("init", *write(**two))
+    assert result.code == 0 and "30 people without a row" in flat(result.out), result
+    assert "300 people with" in flat(result.out)
+
+
+def test_constraints_are_sought_in_the_rows_that_have_a_code() -> None:
+    """A row that the schema leaves out is in no constraint, and shifts no other row's person."""
+    two = tables()
+    rows = two["visits"].merge(two["patients"], on="patient_id").assign(left=lambda rows: rows["admitted"])
+    schema = Schema.draft(rows)
+    assert schema.persons is not None and schema.persons.order is False
+    schema = Schema.from_dict(
+        schema.to_dict() | {"persons": schema.persons.model_dump() | {"order": "admitted", "tables": None}}
+    )
+    whose = pd.factorize(rows["patient_id"])[0]
+    whole = proposed_constraints(schema, rows, whose)
+    odd = pd.concat([rows[:1].assign(born=None), rows], ignore_index=True)
+    assert schema.rows_of(odd)[1] is not None
+    assert proposed_constraints(schema, odd, np.append(max(whose) + 1, whose)) == whole != []
