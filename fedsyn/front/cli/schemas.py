@@ -261,10 +261,7 @@ def check_command(
     schema = Schema.load(file)
     options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
     seen = _read(schema, data, few, options)
-    some_have_none = schema.persons is not None and schema.persons.least_rows == 0
     heard = people(schema) if seen is None else sentences(seen.holdings)
-    if seen is not None and some_have_none and len(seen.holdings) == 1:  # persons without rows count, too
-        heard = people(schema, seen.rows)
     broken = _broken(schema, seen.rows) if seen is not None and schema.constraints else []
     known = [] if schema.persons is None else [f"persons: {persons_in_words(schema.persons)}"]
     for sentence in [*known, *heard, *_of_persons(schema, seen), *broken]:
@@ -409,7 +406,6 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
     import pandas as pd
 
     from fedsyn.table.data.alike import require_renamed, require_schema_columns
-    from fedsyn.table.data.joined import there_are
     from fedsyn.table.data.sources import source_cells
     from fedsyn.table.schema.approval import findings
     from fedsyn.table.schema.holdings import holdings_of
@@ -427,9 +423,8 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
             for file, frame in frames.items()
         }
         rows = pd.concat(known.values(), ignore_index=True)
-        whole, there = there_are(schema, rows), {file: there_are(schema, frame) for file, frame in known.items()}
-        holdings = holdings_of(schema, there if len(known) > 1 else {"": whole})
-        return Seen(rows, findings(schema, whole, few), holdings)
+        holdings = holdings_of(schema, known if len(known) > 1 else {"": rows})
+        return Seen(rows, findings(schema, rows, few), holdings)
 
 
 def _joined(schema: Schema, frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
@@ -446,13 +441,17 @@ def _joined(schema: Schema, frames: dict[str, pd.DataFrame]) -> dict[str, pd.Dat
 
 
 def _of_persons(schema: Schema, seen: Seen | None) -> list[str]:
-    """Returns sentences on columns that are constant in the schema alone."""
+    """Returns sentences on what rows have against `persons` of the schema."""
+    from fedsyn.table.schema.approval import nameless_rows
     from fedsyn.table.schema.drafted_persons import differing
     from fedsyn.table.schema.holdings import changing
+    from fedsyn.table.schema.whose import Whose
 
     if seen is None or schema.persons is None or schema.persons.id not in seen.rows.columns:
         return []
-    return changing([differing(schema, seen.rows)])
+    who = Whose(schema.missing_text)
+    who.of(seen.rows[schema.persons.id])
+    return [*changing([differing(schema, seen.rows)]), *nameless_rows(schema.persons, who.nameless)]
 
 
 def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:

@@ -18,9 +18,8 @@ import numpy as np
 from fedsyn.domain import Codes, Flags, Floats, Integers
 from fedsyn.errors import DataError
 from fedsyn.lazy import pd
-from fedsyn.output import counted
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.approval import more_rows
+from fedsyn.table.schema.approval import more_rows, nameless_rows
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import remade
 from fedsyn.table.schema.encoding import Block, Encoder, numbers_alone
@@ -197,10 +196,7 @@ class RecordMaker:
     def sentences(self) -> list[str]:
         """Returns sentences on the persons, for the rows' holder."""
         lines = [*changing([self.changing]), *more_rows(self.persons, self.most)]
-        if nameless := self._who.nameless:
-            rows, have = counted(nameless, "row"), "has" if nameless == 1 else "have"
-            lines.append(f"'{self.persons.id}': {rows} {have} no value, and each counts as a person of its own")
-        return lines
+        return [*lines, *nameless_rows(self.persons, self._who.nameless)]
 
     @staticmethod
     def _gaps(shown: Pairs, order: Floats) -> Floats:

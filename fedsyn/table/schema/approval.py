@@ -32,7 +32,7 @@ from fedsyn.table.schema.vocabulary import (
     rows_each,
     several_rows,
 )
-from fedsyn.table.schema.whose import PersonColumn
+from fedsyn.table.schema.whose import PersonColumn, of_nobody, rows_of_persons
 
 #: What stands above a draft.
 DRAFT_NOTE = """\
@@ -99,9 +99,18 @@ def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str,
     schema.require_columns(frame.columns)
     # Of open columns nothing stands in the schema yet.
     columns = {name: column for name, column in schema.columns.items() if name not in schema.open}
-    persons = PersonColumn.of(schema)
-    whose = None if persons is None else persons.numbered(frame)
-    return {name: _finding(schema, column, frame[name], few, whose) for name, column in columns.items()}
+    persons, own = PersonColumn.of(schema), rows_of_persons(schema, frame)
+    rows = frame[~of_nobody(schema, frame)]
+    seen = {
+        table is own: (table, None if persons is None else persons.numbered(table))
+        for table in (rows, own)
+        if table is not None
+    }
+    found = dict[str, Finding]()
+    for name, column in columns.items():
+        table, whose = seen.get(own is not None and name in schema.persons.constant, seen[False])
+        found[name] = _finding(schema, column, table[name], few, whose)
+    return found
 
 
 def _finding(schema: Any, column: Any, series: pd.Series, few: int, whose: Integers | None) -> Finding:
@@ -270,6 +279,14 @@ def more_rows(persons: Persons, most: int) -> list[str]:
         f"'{persons.id}': somebody has {counted(most, 'row')}, and persons.most_rows in the schema is "
         f"{persons.most_rows:,}: who has more counts as a person with {persons.most_rows:,}"
     ]
+
+
+def nameless_rows(persons: Persons, rows: int) -> list[str]:
+    """Returns a sentence on rows that do not say whose they are."""
+    if not rows:
+        return []
+    have = "has" if rows == 1 else "have"
+    return [f"'{persons.id}': {counted(rows, 'row')} {have} no value, and each counts as a person of its own"]
 
 
 def left(schema: Any, results: Mapping[str, Finding] | None = None, few: int = FEW_ROWS) -> dict[str, list[str]]:

@@ -20,8 +20,9 @@ notched box plot) and two digits leave open.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,9 +34,11 @@ from fedsyn.table.schema.approval import Repeats, beyond, identifiers, people_co
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.encoding import Block, Encoder
+from fedsyn.table.schema.persons import person_attributes
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import written
 from fedsyn.table.schema.vocabulary import ENOUGH, FEW_ROWS
+from fedsyn.table.schema.whose import of_nobody, rows_of_persons
 
 #: A chance below e to the minus this is none.
 _CHANCE = 10.0
@@ -67,8 +70,12 @@ def holdings_of(schema: Any, frames: Mapping[str, pd.DataFrame]) -> dict[str, Ho
     """
     holdings = {}
     for table, frame in frames.items():
-        holdings[table] = Holding(schema)
-        holdings[table].encoded(frame)
+        holdings[table], nobody = Holding(schema), of_nobody(schema, frame)
+        holdings[table].encoded(frame[~nobody])
+        if nobody.any():
+            holdings[table].see(frame[nobody])
+        if (own := rows_of_persons(schema, frame)) is not None:
+            holdings[table].see_own(own, of_nobody(schema, own))
     return holdings
 
 
@@ -103,6 +110,7 @@ class Holding:
         numbers: column of numbers -> some of them, in parts.
         absent: column -> rows without a value, where the column has no place for them.
         people: identifier -> (hash of each value, rows of each) in parts.
+        own_rows: rows that were counted of what is said of persons; None: the same as of all other columns.
         encoder: of its rows, which counts what it cannot place.
         maker: of its records, which takes the rows as they are read; None: nobody makes any.
     """
@@ -110,6 +118,7 @@ class Holding:
     schema: Any
     maker: TakesRows | None = None
     rows: int = 0
+    own_rows: int | None = None
     counts: dict[str, Integers] = field(default_factory=dict)
     numbers: dict[str, list[Floats]] = field(default_factory=dict)
     absent: dict[str, int] = field(default_factory=dict)
@@ -134,11 +143,7 @@ class Holding:
         self.see(frame)
         before = dict(encoder.unplaced)
         block = encoder.block(frame)
-        for name in (name for name, rows in encoder.unplaced.items() if rows > before[name]):
-            column = encoder.columns[name]
-            if not column.missing:  # of what cannot be placed, some has no value
-                known = frozenset(word for word in self.schema.missing_text if not _lists(column, word))
-                self.absent[name] = self.absent.get(name, 0) + Profile.of(frame[name], known).missing
+        self._see_absent([name for name, rows in encoder.unplaced.items() if rows > before[name]], frame)
         self.add(block)
         if there is not None:
             kept = there.copy()
@@ -147,6 +152,43 @@ class Holding:
         if self.maker is not None:
             self.maker.add(whole, block, there)
         return block
+
+    def see_own(self, frame: pd.DataFrame, alone: Flags) -> None:
+        """Counts what persons have, in place of what their rows say.
+
+        So it is counted of persons without a row, too.
+
+        Args:
+            frame: rows of persons (`rows_of_persons`).
+            alone: which of them are of persons without a row.
+        """
+        names = person_attributes(self.schema)
+        encoder = Encoder({name: self.schema.columns[name] for name in names}, self.schema.missing_text, np.int64)
+        block, self.own_rows = encoder.block(frame), len(frame)
+        if block.kept is not None:
+            self.encoder.left_out += int((~block.kept & alone).sum())
+        self.encoder.unplaced |= encoder.unplaced
+        self.encoder.clipped |= encoder.clipped
+        for at, name in enumerate(names):
+            self.absent.pop(name, None)
+            if name in self.counts:
+                self.counts[name] = np.bincount(block.codes[:, at], minlength=self.schema.columns[name].size)
+        self._see_absent([name for name in names if encoder.unplaced[name]], frame)
+
+    def _see_absent(self, names: Collection[str], frame: pd.DataFrame) -> None:
+        """Counts rows without a value in columns that cannot place some."""
+        for name in names:
+            column = self.schema.columns[name]
+            if not column.missing:  # of what cannot be placed, some has no value
+                known = frozenset(word for word in self.schema.missing_text if not _lists(column, word))
+                self.absent[name] = self.absent.get(name, 0) + Profile.of(frame[name], known).missing
+
+    def of_all(self, name: str, some: int) -> str:
+        """Returns how many of a column's rows, or people, some are."""
+        persons = self.schema.persons
+        if self.own_rows is None or name not in persons.constant:
+            return _of(some, self.encoder.rows)
+        return _of(some, self.own_rows, *(("row",) if persons.tables is None else ("person", "people")))
 
     def see(self, frame: pd.DataFrame) -> None:
         """Counts how often the identifiers of some rows more repeat."""
@@ -221,7 +263,7 @@ def alone(holding: Holding, *, slight: bool = True) -> list[str]:
     encoder = holding.encoder
     lines = [line for name in holding.schema.columns for line in _misfits(holding, name, slight)]
     if encoder.left_out:
-        rows = _of(encoder.left_out, encoder.rows)
+        rows = _of(encoder.left_out, max(encoder.rows, holding.own_rows or 0))
         lines.append(f"left out: {rows}, which count nowhere; unlisted: true in a column gives its values a place")
     repeats = holding.repeats()
     said = people_counted(holding.schema, repeats) if holding.maker is None else holding.maker.sentences()
@@ -238,7 +280,7 @@ def no_row_fits(holdings: Mapping[str, Holding]) -> str:
     name = max(unplaced, key=lambda one: unplaced[one])
     return (
         f"no row fits the schema: column '{name}' is of kind {column[name].kind} and cannot place "
-        f"{_of(unplaced[name], holding.encoder.rows)}; correct its kind or its format in the schema"
+        f"{holding.of_all(name, unplaced[name])}; correct its kind or its format in the schema"
     )
 
 
@@ -254,7 +296,7 @@ def cannot_place(holding: Holding) -> bool:
 def _misfits(holding: Holding, name: str, slight: bool) -> Iterator[str]:
     """Yields sentences on a column that does not fit its rows."""
     column, encoder = holding.schema.columns[name], holding.encoder
-    rows = encoder.rows
+    rows, of_all = encoder.rows, partial(holding.of_all, name)
     if name in holding.schema.open:  # nothing of it stands in the schema yet
         return
     absent = holding.absent.get(name, 0)
@@ -264,13 +306,13 @@ def _misfits(holding: Holding, name: str, slight: bool) -> Iterator[str]:
         odd, beyond = odd if odd > even or not _has_other(column) else 0, beyond if beyond > even else 0
     if absent:
         fate = f"{_fate(column)}; missing: true keeps them missing"
-        yield f"{name}: in {_of(absent, rows)} there is no value: {fate}"
+        yield f"{name}: in {of_all(absent)} there is no value: {fate}"
     if odd and isinstance(column, BinnedColumn):
-        yield f"{name}: in {_of(odd, rows)} there is something other than {column.expected}: {_fate(column)}"
+        yield f"{name}: in {of_all(odd)} there is something other than {column.expected}: {_fate(column)}"
     elif odd:
-        yield f"{name}: in {_of(odd, rows)} the schema does not list the value: {_fate(column)}"
+        yield f"{name}: in {of_all(odd)} the schema does not list the value: {_fate(column)}"
     if beyond:
-        yield f"{name}: in {_of(beyond, rows)} the value lies beyond the bounds: counted in the first or last bin"
+        yield f"{name}: in {of_all(beyond)} the value lies beyond the bounds: counted in the first or last bin"
     if slight and name in holding.counts:
         listed = holding.listed(name)
         never = int(np.count_nonzero(listed == 0))
@@ -284,8 +326,8 @@ def _lists(column: Any, word: str) -> bool:
     return isinstance(column, CategoricalColumn) and column.lists(word)
 
 
-def _of(some: int, rows: int) -> str:
-    return f"{some:,} of {counted(rows, 'row')} ({_share(some / rows)})"
+def _of(some: int, rows: int, *who: str) -> str:
+    return f"{some:,} of {counted(rows, *(who or ('row',)))} ({_share(some / rows)})"
 
 
 def _share(share: float) -> str:

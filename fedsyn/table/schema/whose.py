@@ -126,6 +126,21 @@ def of_nobody(schema: Any, table: pd.DataFrame) -> Flags:
     return np.asarray(np.logical_and.reduce([_missing(schema, name, table[name]) for name in names]))
 
 
+def rows_of_persons(schema: Any, table: pd.DataFrame) -> pd.DataFrame | None:
+    """Returns the rows in which what is said of persons is counted.
+
+    Where persons have a table of their own it is one row of each; where some have no row, all rows. None: they are no
+    others than those in which all columns are counted.
+    """
+    persons = schema.persons
+    if persons is None or (persons.tables is None and persons.least_rows) or persons.id not in table.columns:
+        return None
+    if persons.tables is None:
+        return table
+    first = np.unique(numbered(table[persons.id], schema.missing_text), return_index=True)[1]
+    return table.iloc[first]
+
+
 def _missing(schema: Any, name: str, series: pd.Series) -> Flags:
     """Returns which cells hold nothing, (rows,)."""
     column, (values, index) = schema.columns[name], values_and_places(series)

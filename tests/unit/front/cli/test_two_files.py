@@ -12,7 +12,9 @@ import pytest
 from fedsyn import yamlio
 from fedsyn.errors import DataError
 from fedsyn.front.cli import reviewing
+from fedsyn.table.data.joined import joined
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.approval import findings
 from fedsyn.table.schema.proposals import proposed_constraints
 from support.typed_commands import Fedsyn, entry_point
 
@@ -203,3 +205,46 @@ def test_constraints_are_sought_in_the_rows_that_have_a_code() -> None:
     odd = pd.concat([rows[:1].assign(born=None), rows], ignore_index=True)
     assert schema.rows_of(odd)[1] is not None
     assert proposed_constraints(schema, odd, np.append(max(whose) + 1, whose)) == whole != []
+
+
+def checked(call: Fedsyn, schema: Schema, two: dict[str, pd.DataFrame]) -> list[str]:
+    schema.save("checked.yaml")
+    files = write(**two)
+    out = call("schema", "check", "checked.yaml", "--data", files[0], "--data", files[1]).out
+    return [" ".join(line.split()) for line in out.splitlines()]
+
+
+def test_a_check_names_each_column_where_some_have_no_row(call: Fedsyn) -> None:
+    """Columns of rows are counted in rows, and columns of persons in people, with those who have no row."""
+    two = tables()
+    whole = Schema.draft(two).approve()
+    data = whole.to_dict()
+    few = Schema.from_dict(data | {"persons": data["persons"] | {"most_rows": 3}})
+    assert few.persons is not None and few.persons.least_rows == 0
+    beyond = "'patient_id': somebody has 5 rows, and persons.most_rows in the schema is 3:"
+    assert any(line.startswith(beyond) for line in checked(call, few, two))
+    rows = len(two["visits"])
+    some = two["visits"].copy()
+    some.loc[:39, "ward"], some.loc[:7, "patient_id"] = "psychiatry", None
+    odd = two["patients"].copy()
+    odd.loc[[0, 299], "sex"] = "x"  # the first has no visit
+    lines = checked(call, whole, {"patients": odd, "visits": some})
+    for line in (
+        f"ward: in 40 of {rows:,} rows ({100 * 40 / rows:.3g}%) the schema does not list the value: counted as not",
+        "born: in 8 of 308 people (2.6%) there is no value: left out",
+        "sex: in 2 of 308 people (0.649%) the schema does not list the value: counted as not listed",
+        "'patient_id': 8 rows have no value, and each counts as a person of its own",
+        "'patient_id': 300 people, up to",
+    ):
+        assert any(one.startswith(line) for one in lines), (line, lines)
+
+
+def test_a_review_counts_people_without_a_row() -> None:
+    two = tables()
+    schema = Schema.draft(two).approve()
+    rows = joined(two["patients"], two["visits"], schema, ("patients", "visits"))
+    found = findings(schema, rows)
+    sex = two["patients"]["sex"].value_counts()
+    assert found["sex"].shown == ", ".join(f"{word} {sex[word]}" for word in sex.index) + " (people)"
+    assert found["born"].shown.endswith(f"up to {two['patients']['born'].sort_values().iloc[150]}")
+    assert "missing" not in found["ward"].shown and "missing" not in found["admitted"].shown
