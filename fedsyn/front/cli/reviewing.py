@@ -36,7 +36,11 @@ from fedsyn.table.schema.review import (
 if TYPE_CHECKING:
     import pandas as pd
 
-_KEYS = "[y]es, public as it stands   [n]o, not now   [d]rop the column   [q]uit\n[b]uy: the run finds it by noisy sums"
+_KEYS = "[y]es, public as it stands   [n]o, not now   [d]rop the column   [q]uit"
+_BUY = "\n[b]uy: the run finds it by noisy sums"
+_NOT_OF_PERSONS = (
+    "a run for persons does not find bounds or categories, as its noisy sums are of rows: say what is public"
+)
 _WORDS = {word: word[0] for word in ("yes", "no", "drop", "quit", "buy", "public", "fold", "edit")}
 _OF_CATEGORIES = "\n[p]ublic because ...   [f]old rare ones into 'other'\nor the categories, such as: {}"
 _OF_BOUNDS = "   [e]dit in $EDITOR\nor what is public instead, such as: {}"
@@ -71,7 +75,8 @@ def review_in_terminal(
             if findings is not None and name in findings:
                 say(wrapped(f"the rows: {plain(findings[name].shown)}"))
             column = schema.columns[name]
-            keys = _KEYS + (_OF_CATEGORIES if isinstance(column, CategoricalColumn) else _OF_BOUNDS)
+            keys = _KEYS + ("" if schema.persons else _BUY)
+            keys += _OF_CATEGORIES if isinstance(column, CategoricalColumn) else _OF_BOUNDS
             keys = keys.format(plain(example_of(column)))
             answer = typer.prompt(f"{keys}\n", default="n", show_default=False).strip()
             answer = _WORDS.get(answer.lower(), answer.lower() if len(answer) == 1 else answer)
@@ -99,6 +104,8 @@ def _answered(file: Path, name: str, answer: str, findings: Mapping[str, Finding
             text = _edited(text, name, str(file))
         elif answer == "d":
             text = dropped(text, name, str(file))
+        elif answer == "b" and Schema.loads(text, str(file)).persons is not None:
+            raise InputError(_NOT_OF_PERSONS)
         elif answer in ("y", "p", "f", "b"):
             public = typer.prompt("public because").strip() if answer == "p" else None
             text = approve(text, [name], How(few, public, answer == "f", answer == "b"), findings, str(file))

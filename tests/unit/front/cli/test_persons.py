@@ -294,3 +294,19 @@ def test_explain_says_it_before_anybody_joins() -> None:
     config = run_of()
     text = explain(config, schema.domain, client_class(config.mechanism.name), schema).render(10_000)
     assert f"Unit: one row, added or removed, at one client; {NOT_ONE} (pid)" in text
+
+
+def test_a_review_sells_nothing_that_a_run_for_persons_refuses(call: Fedsyn, monkeypatch: pytest.MonkeyPatch) -> None:
+    visits().to_csv("visits.csv", index=False)
+    assert call("schema", "draft", "visits.csv", "--out", "s.yaml").code == 0
+    asked, answers = list[str](), iter(["b", "b", "n"] + ["n"] * 9)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(reviewing.typer, "prompt", lambda text, **_: asked.append(text) or next(answers))
+    shown = call("schema", "review", "s.yaml", "--data", "visits.csv")
+    assert shown.code == 0 and not any("[b]uy" in text for text in asked), shown
+    assert flat(shown.out).count("error: a run for persons does not find bounds or categories") == 2
+    assert not Schema.load("s.yaml").open
+    Path("t.yaml").write_text(Path("s.yaml").read_text(encoding="utf-8").split("persons:\n")[0], encoding="utf-8")
+    answers = iter(["b"] + ["n"] * 9)
+    assert Schema.load("t.yaml").persons is None and call("schema", "review", "t.yaml").code == 0
+    assert "[b]uy" in asked[-2] and Schema.load("t.yaml").open
