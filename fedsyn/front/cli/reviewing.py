@@ -161,6 +161,8 @@ def ask_about_persons(file: Path, rows: pd.DataFrame | None) -> None:
             persons = schema.persons
             if persons is not None and persons.id == name:
                 say(wrapped(f"persons: {plain(persons_in_words(persons))}."))
+                for sentence in _bound(schema, rows):
+                    say(wrapped(f"{sentence}."))
                 keys += f"\nor yes, and the most rows that a person may have instead, such as: {persons.most_rows}"
             answer = typer.prompt(f"{keys}\n", default="l", show_default=False).strip().lower()
             most = int(answer) if answer.isdecimal() and persons is not None and persons.id == name else None
@@ -174,6 +176,16 @@ def ask_about_persons(file: Path, rows: pd.DataFrame | None) -> None:
             with writing(file):
                 file.write_text(text, encoding="utf-8")
             break
+
+
+def _bound(schema: Schema, rows: pd.DataFrame | None) -> list[str]:
+    """Returns a sentence on a bound of rows that few people set."""
+    from fedsyn.table.schema.drafted_persons import bound_of_few
+    from fedsyn.table.schema.whose import PersonColumn
+
+    column = PersonColumn.of(schema)
+    whose = None if rows is None or column is None else column.numbered(rows)
+    return [] if whose is None or schema.persons is None else bound_of_few(whose, schema.persons.most_rows)
 
 
 def say_not_stated(file: Path, text: str) -> None:

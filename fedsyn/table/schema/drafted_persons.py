@@ -61,8 +61,9 @@ class ProposedPersons:
     def hint(self) -> str:
         """A sentence for the person who has the rows."""
         each = vocabulary.rows_each(self.persons.id, self.people, self.rows, self.most)
+        few = "".join(f"{sentence}. " for sentence in bound_of_few(self.whose, self.persons.most_rows))
         return (
-            f"{each}. {persons_in_words(self.persons)}. This is `persons:` at the end, a guess from the rows: "
+            f"{each}. {persons_in_words(self.persons)}. {few}This is `persons:` at the end, a guess from the rows: "
             "privacy.unit: person rests on it, and protects each of them with all rows"
         )
 
@@ -278,6 +279,29 @@ def rounded_up(rows: int) -> int:
             if step * power >= max(2, rows):
                 return step * power
         power *= 10
+
+
+def bound_of_few(whose: Integers, most_rows: int) -> list[str]:
+    """Returns a sentence on a bound of rows that few people set.
+
+    It is for the eyes of the person who has the rows. Fewer than `FEW_ROWS` people have more rows than others need.
+
+    >>> bound_of_few(np.repeat(np.arange(40), [2] * 39 + [700]), 1000)[0].split(":")[0]
+    '1 person alone has more than 2 rows'
+
+    Args:
+        whose: (rows,) number of each row's person.
+        most_rows: the bound.
+    """
+    counts = np.bincount(whose)
+    if len(counts) <= vocabulary.FEW_ROWS:
+        return []
+    others = rounded_up(int(np.partition(counts, -vocabulary.FEW_ROWS)[-vocabulary.FEW_ROWS]))
+    few = int((counts > others).sum())
+    if others >= most_rows or not few:
+        return []
+    who = f"{counted(few, 'person', 'people')} alone {'has' if few == 1 else 'have'} more than {others:,} rows"
+    return [f"{who}: for all others most_rows: {others:,} is enough, and who has more counts as one with {others:,}"]
 
 
 def differing(schema: Any, frame: pd.DataFrame) -> dict[str, int]:

@@ -310,3 +310,20 @@ def test_a_review_sells_nothing_that_a_run_for_persons_refuses(call: Fedsyn, mon
     answers = iter(["b"] + ["n"] * 9)
     assert Schema.load("t.yaml").persons is None and call("schema", "review", "t.yaml").code == 0
     assert "[b]uy" in asked[-2] and Schema.load("t.yaml").open
+
+
+def test_who_alone_sets_the_bound_of_rows_is_said(call: Fedsyn, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = visits()
+    long = pd.concat([table, table.iloc[[-1] * 900]])
+    long.to_csv("visits.csv", index=False)
+    said = (
+        "1 person alone has more than 10 rows: for all others most_rows: 10 is enough, and who has more counts as one"
+    )
+    answers = iter(["l", *"nnn", "l"])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(reviewing.typer, "prompt", lambda *_, **__: next(answers))
+    shown = flat(call("init", "visits.csv").out)
+    assert "a person has 1 to 1,000 rows" in shown and shown.count(said) == 2  # of the draft, and where it is asked
+    assert said in flat(call("schema", "review", "schema.yaml", "--data", "visits.csv").out)
+    table.to_csv("few.csv", index=False)
+    assert "alone ha" not in flat(call("schema", "draft", "few.csv").err)
