@@ -203,7 +203,7 @@ def _together(
     names = shared_columns(columns)
     two = None if common else apart({file: part.frame for file, part in zip(files, parts, strict=True)})
     if two is None and (not common or not names):
-        _require_holders(columns)
+        _require_holders({file: part.frame for file, part in zip(files, parts, strict=True)})
     notes = [f"{file}: {note}" for file, part in zip(files, parts, strict=True) for note in part.said]
     same = all(part.options == parts[0].options for part in parts)
     known = parts[0].options if same else type(parts[0].options).of(options)
@@ -220,17 +220,20 @@ def _together(
     return Cells(pd.concat(frames.values(), ignore_index=True), known, tuple(notes), parts[0].text), frames, None
 
 
-def _require_holders(columns: Mapping[str, Sequence[str]]) -> None:
+def _require_holders(frames: Mapping[str, pd.DataFrame]) -> None:
     """Refuses files of different columns.
 
     Two of them might be persons and their rows.
     """
     from fedsyn.table.data.alike import require_same_columns
-    from fedsyn.table.schema.drafted_persons import NOT_APART
+    from fedsyn.table.schema.drafted_persons import NOT_APART, nearly_apart
 
+    columns = {file: list(map(str, frame.columns)) for file, frame in frames.items()}
     try:
         require_same_columns(columns)
     except DataError as error:
+        if said := nearly_apart(frames):
+            raise DataError(said) from None
         raise DataError(f"{error}. Or, {NOT_APART}" if len(columns) == 2 else str(error)) from None
 
 
@@ -414,10 +417,10 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
         return None
     with working(f"reading {', '.join(data[:3])}"):
         frames = {file: source_cells(file, options, list(schema.columns), list(schema.aside)).frame for file in data}
-        frames = _joined(schema, frames)
         columns = {file: list(map(str, frame.columns)) for file, frame in frames.items()}
         require_renamed(columns, options.get("rename", {}))
-        require_schema_columns(columns, schema)
+        frames = _joined(schema, frames)
+        require_schema_columns({file: list(map(str, frame.columns)) for file, frame in frames.items()}, schema)
         known = {
             file: frame[[name for name in schema.every_column if name in frame.columns]]
             for file, frame in frames.items()
@@ -429,11 +432,11 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
 
 def _joined(schema: Schema, frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Returns two files of persons and of their rows as one table."""
-    from fedsyn.table.data.joined import joined, persons_first
+    from fedsyn.table.data.joined import joined, require_persons_first
 
     if schema.persons is None or schema.persons.tables is None:
         return frames
-    names = persons_first({name: [*frame.columns] for name, frame in frames.items()}, schema)
+    names = require_persons_first({name: [*frame.columns] for name, frame in frames.items()}, schema)
     if names is None:
         return frames
     persons, rows = names

@@ -120,6 +120,44 @@ def persons_first(tables: Mapping[str, Collection[str]], schema: Schema) -> tupl
     return None
 
 
+def require_persons_first(tables: Mapping[str, Collection[str]], schema: Schema) -> tuple[str, str] | None:
+    """Returns `persons_first`, and refuses two tables that nearly are such.
+
+    Raises:
+        DataError: what they lack, and which columns stand in the wrong one.
+    """
+    if (found := persons_first(tables, schema)) is not None or len(tables) != 2:
+        return found
+    own, other = _columns(schema)
+    if all({*own, *other} <= {*columns} for columns in tables.values()):  # joined, of two holders
+        return None
+    key, rest = _persons(schema).id, [name for name in other if name not in own]
+
+    def lacking(persons: str, rows: str) -> list[tuple[str, str, str]]:
+        places = [(name, persons, rows) for name in own] + [(name, rows, persons) for name in other]
+        return [place for place in places if place[0] not in tables[place[1]]]
+
+    persons, rows = min(permutations(tables, 2), key=lambda names: len(lacking(*names)))
+    parts = []
+    for name, table, beside in lacking(persons, rows):
+        if name == key:
+            parts.append(f"{name_of(table)} lacks '{name}', which says whose a row is{nearest(name, [*tables[table]])}")
+        elif name in tables[beside]:
+            says = "is the same in all rows of a person, by persons.constant"
+            says = says if name in own else "is not among persons.constant"
+            parts.append(f"'{name}' stands in {name_of(beside)}, and {says}")
+        else:
+            parts.append(f"{name_of(table)} lacks '{name}'{nearest(name, [*tables[table]])}")
+    parts += [
+        f"'{name}' stands in {name_of(persons)}, too, and is not among persons.constant"
+        for name in rest
+        if name in tables[persons] and name in tables[rows]
+    ]
+    raise DataError(
+        f"{name_of(persons)} and {name_of(rows)} do not fit the schema's persons and their rows: {'; '.join(parts)}"
+    )
+
+
 def there_are(schema: Schema, table: pd.DataFrame) -> pd.DataFrame:
     """Returns a table without the rows of persons without one."""
     nobody = of_nobody(schema, table)

@@ -27,9 +27,11 @@ from fedsyn.table.schema.draft import Guess
 from fedsyn.table.schema.encoding import Encoder, numbers_alone
 from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn
 from fedsyn.table.schema.persons import Persons, persons_in_words
-from fedsyn.table.schema.values import MISSING_TEXT
+from fedsyn.table.schema.values import MISSING_TEXT, written
 from fedsyn.table.schema.whose import Whose, numbered
 
+# Share of persons who may stand twice in what is still taken for a table of persons.
+_TWICE = 0.1
 # Column that no table has: the number of a row's person.
 _KEY = "\0key"
 #: What two tables need to be persons and their rows.
@@ -154,8 +156,41 @@ def require_apart(tables: Mapping[str, pd.DataFrame]) -> Apart:
         DataError: they are not.
     """
     if (two := apart(tables)) is None:
-        raise DataError(f"{' and '.join(tables)}: {NOT_APART}")
+        raise DataError(nearly_apart(tables) or f"{' and '.join(tables)}: {NOT_APART}")
     return two
+
+
+def nearly_apart(tables: Mapping[str, pd.DataFrame]) -> str:
+    """Returns why two tables are nearly persons and their rows.
+
+    Few persons stand twice, or identifiers of one table have lost the zeros at their beginning. Else it is empty.
+    """
+    for persons, rows in permutations(tables) if len(tables) == 2 else ():
+        own, other = tables[persons], tables[rows]
+        for name in (name for name in own.columns if name in other.columns):
+            known, whose = _whose(own[name], other[name])
+            there = whose[whose >= 0]
+            if len(np.unique(there)) == len(there):
+                continue
+            extra, met = len(known) - len(np.unique(known)), 2 * int(np.isin(there, known).sum()) >= len(there)
+            if met and 0 < extra <= _TWICE * len(known) < _TWICE * len(there):
+                return (
+                    f"{persons} has {counted(extra, 'row')} too many: it must have one row of each person, and "
+                    f"'{name}' says which one a row is of"
+                )
+            if not met and not extra:
+                bare = [column.astype(object).map(_without_zeros) for column in (own[name], other[name])]
+                one, two = _whose(*bare)
+                if len(np.unique(one)) == len(one) and 2 * int(np.isin(two, one).sum()) >= len(two):
+                    return (
+                        f"'{name}' is written with zeros at its beginning in one of {persons} and {rows}, and without "
+                        "them in the other, so nearly nobody is found: write it alike in both"
+                    )
+    return ""
+
+
+def _without_zeros(identifier: Any) -> Any:
+    return written(identifier).lstrip("0") if isinstance(identifier, str | int) else identifier
 
 
 def named_as(two: Apart) -> Apart:

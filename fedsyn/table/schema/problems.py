@@ -11,6 +11,7 @@ from fedsyn.errors import nearest, plainly
 from fedsyn.output import first_of
 from fedsyn.table.schema.column_base import ASIDE
 from fedsyn.table.schema.columns import KINDS
+from fedsyn.table.schema.persons import Persons
 
 
 def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
@@ -25,8 +26,11 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
         in_column = loc[:1] in (["columns"], ["aside"]) and len(loc) > 3
         key = loc[3] if in_column else next((part for part in reversed(loc) if not part.isdigit()), "")
         where = f"column '{loc[1]}': " if loc[:1] in (["columns"], ["aside"]) and len(loc) > 1 else ""
+        of_persons = loc[:1] == ["persons"] and len(loc) > 1
+        where = "persons: " if of_persons else where
         if item["type"] == "extra_forbidden":
-            allowed = list((KINDS | ASIDE)[loc[2]].model_fields) if in_column else list(allowed_keys)
+            of_column = list((KINDS | ASIDE)[loc[2]].model_fields) if in_column else list(allowed_keys)
+            allowed = list(Persons.model_fields) if of_persons else of_column
             known = f" (allowed: {', '.join(allowed)})"
             hint = nearest(key, allowed) or ("" if any(known in problem for problem in problems) else known)
             problems.append(f"{where}unknown key '{key}'{hint}")
@@ -40,7 +44,7 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
         elif in_column and key in _EXPECTED:
             problems.append(f"{where}{key} must be {_EXPECTED[key]}")
         else:
-            name = f"{key}: " if key and (in_column or not where) else ""
+            name = f"{key}: " if key and (in_column or of_persons or not where) else ""
             problems.append(f"{where}{name}{plainly(item)}")
     return first_of([*dict.fromkeys(problems)], 8, ";")
 

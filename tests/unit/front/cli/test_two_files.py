@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedsyn import yamlio
-from fedsyn.errors import DataError
+from fedsyn.errors import DataError, SchemaError
 from fedsyn.front.cli import reviewing
 from fedsyn.table.data.joined import joined
 from fedsyn.table.schema import Schema
@@ -125,12 +125,56 @@ def test_a_no_in_the_terminal_writes_no_run(call: Fedsyn, monkeypatch: pytest.Mo
 def test_files_without_a_key_are_refused_in_one_sentence(call: Fedsyn) -> None:
     two = tables()
     twice = pd.concat([two["patients"], two["patients"][:3]])
-    for first in (twice, two["patients"].rename(columns={"patient_id": "number"})):
-        refused = call("init", *write(patients=first, visits=two["visits"]), "--force")
-        said = "need one column in common that says whose a row is: different in each row of the table of persons"
-        assert refused.code == 2 and said in flat(refused.err), refused
+    bare = two["patients"].assign(patient_id=two["patients"]["patient_id"].str.lstrip("P").str.lstrip("0"))
+    zeros = two["visits"].assign(patient_id=two["visits"]["patient_id"].str.replace("P", "00"))
+    other = two["patients"].rename(columns={"patient_id": "number"})
+    for first, rows, said in (
+        (twice, two["visits"], "patients.csv has 3 rows too many: it must have one row of each person, and 'patient_"),
+        (bare, zeros, "'patient_id' is written with zeros at its beginning in one of patients.csv and visits.csv"),
+        (other, two["visits"], "need one column in common that says whose a row is: different in each row of the tab"),
+    ):
+        for turned in (False, True):
+            files = write(patients=first, visits=rows)
+            refused = call("init", *(files[::-1] if turned else files), "--force")
+            assert refused.code == 2 and said in flat(refused.err), refused
+            assert ("all holders" in refused.err) == (first is other)
     with pytest.raises(DataError, match="patients and visits: tables of persons and of their rows need one column"):
+        Schema.draft({"patients": other, "visits": two["visits"]})
+    with pytest.raises(DataError, match="patients has 3 rows too many"):
         Schema.draft({"patients": twice, "visits": two["visits"]})
+
+
+def test_columns_in_the_wrong_table_are_named(call: Fedsyn) -> None:
+    two = tables()
+    schema = Schema.draft(two).approve()
+    data = schema.to_dict()
+    ward = data["persons"] | {"constant": ["sex", "born", "ward"]}
+    born = data["persons"] | {"constant": ["sex"]}
+    renamed = {"patient_no" if name == "patient_id" else name: column for name, column in data["columns"].items()}
+    for other, said in (
+        (
+            data | {"persons": ward},
+            ["'ward' stands in visits.csv, and is the same in all rows of a person, by persons"],
+        ),
+        (data | {"persons": born}, ["'born' stands in patients.csv, and is not among persons.constant"]),
+        (
+            data | {"columns": renamed, "persons": data["persons"] | {"id": "patient_no"}},
+            [f"{file}.csv lacks 'patient_no', which says whose a row is (did you mean" for file in two],
+        ),
+    ):
+        Schema.from_dict(other).save("other.yaml")
+        files = write(**two)
+        refused = call("schema", "check", "other.yaml", "--data", files[0], "--data", files[1])
+        assert refused.code == 2 and all(one in flat(refused.err) for one in said), refused
+        assert "lacks columns" not in refused.err
+
+
+def test_a_wrong_key_of_persons_is_compared_with_theirs() -> None:
+    data = Schema.draft(tables()).to_dict()
+    most = data["persons"].pop("most_rows")
+    for key, said in (("max_rows", r"\(did you mean 'most_rows'\?\)"), ("zzz", r"\(allowed: id, order, constant, ")):
+        with pytest.raises(SchemaError, match=f"persons: missing key 'most_rows'; persons: unknown key '{key}' {said}"):
+            Schema.from_dict(data | {"persons": data["persons"] | {key: most}})
 
 
 def test_a_column_in_both_is_the_persons_own() -> None:
