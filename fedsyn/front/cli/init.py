@@ -5,6 +5,7 @@ It writes a configuration and a drafted schema for one's own table.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +84,11 @@ def init(
     source, of_people = list(files), None
     if draft.two is not None:
         if persons is None:
-            raise ConfigError(f"{' and '.join(files)} are one table only where '{draft.two.key}' says whose a row is")
+            described.unlink()
+            raise ConfigError(
+                f"{' and '.join(files)} are one table only where '{draft.two.key}' says whose a row is: nothing was "
+                f"written. For one of them alone: fedsyn init {shlex.quote(files[draft.two.own_first])}"
+            )
         of_people, *source = files if draft.two.own_first else files[::-1]
     with writing(config):
         text = config_text(source, cells.options.said(), persons is not None, of_people)

@@ -117,7 +117,8 @@ def test_a_no_in_the_terminal_writes_no_run(call: Fedsyn, monkeypatch: pytest.Mo
     monkeypatch.setattr(reviewing.typer, "prompt", lambda *_, **__: "n")
     refused = call("init", *write(**tables()))
     assert refused.code == 2 and "are one table only where 'patient_id' says whose a row is" in flat(refused.err)
-    assert not Path("run.yaml").exists()
+    assert "nothing was written. For one of them alone: fedsyn init visits.csv" in flat(refused.err)
+    assert not Path("run.yaml").exists() and not Path("schema.yaml").exists()  # nothing stops the next init
     assert "300 people with" in flat(refused.out)
     assert "'patient_id': 300 people, up to 5 rows each;" in flat(refused.out)  # with those who have none
 
