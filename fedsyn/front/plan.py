@@ -42,11 +42,11 @@ from fedsyn.runs.synthesis import expected_rows
 from fedsyn.settings import PartitionNode
 from fedsyn.table.counting.workload import build_workload
 from fedsyn.table.data.alike import column_names
-from fedsyn.table.data.joined import persons_first
 from fedsyn.table.data.readers import options_for, require_table
 from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
+from fedsyn.table.schema.joined import persons_first
 
 if TYPE_CHECKING:
     import pandas as pd

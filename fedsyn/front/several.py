@@ -25,10 +25,10 @@ from fedsyn.output import first_of, watched
 from fedsyn.randomness import Randomness
 from fedsyn.runs.persons import WholePersons
 from fedsyn.runs.synthesis import BATCH, MOST_UNASKED, Make, batches, write_synthetic
-from fedsyn.table.data.joined import apart
 from fedsyn.table.data.writers import ArrowRows
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.frames import Kind, in_kind
+from fedsyn.table.schema.joined import apart
 from fedsyn.table.schema.people import People
 from fedsyn.table.schema.persons import COUNT, person_attributes
 

@@ -26,7 +26,7 @@ from fedsyn.privacy.unit import not_persons
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.frames import Kind, as_frame, kind_of, require_text_names
+from fedsyn.table.schema.frames import Kind, kind_of, require_text_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -603,22 +603,6 @@ def page_of(release: ReleasedRun, codes: npt.NDArray[Any], comparison: TableComp
         return page.read_text(encoding="utf-8")
 
 
-def _frame_of(table: Any, schema: Schema | None) -> pd.DataFrame:
-    """Returns a table, or two tables of one schema, as one DataFrame."""
-    from fedsyn.table.data.joined import joined
-
-    if not isinstance(table, Mapping):
-        return as_frame(table)
-    names = None if schema is None or schema.persons is None else schema.persons.tables
-    if schema is None or names is None or set(table) != set(names):
-        expected = "one table (persons.tables would name two)" if names is None else " and ".join(map(repr, names))
-        raise DataError(f"the schema is of {expected}; found {', '.join(map(repr, map(str, table))) or 'none'}")
-    persons, rows = (as_frame(table[name]) for name in names)
-    for frame in (persons, rows):
-        require_text_names(frame)
-    return joined(persons, rows, schema, names)
-
-
 def _one_of(tables: Any) -> Any:
     """Returns one of the fitted tables, for its library."""
     first = tables[0] if isinstance(tables, list | tuple) else tables
@@ -635,7 +619,9 @@ def frames_of(tables: Any, schema: Schema | None = None) -> list[pd.DataFrame]:
     """
     if isinstance(tables, list | tuple) and not tables:
         raise DataError("expected a DataFrame, or a list with one DataFrame of each holder; the list is empty")
-    frames = [_frame_of(table, schema) for table in (tables if isinstance(tables, list | tuple) else [tables])]
+    from fedsyn.table.schema.joined import one_table
+
+    frames = [one_table(table, schema) for table in (tables if isinstance(tables, list | tuple) else [tables])]
     for frame in frames:
         require_text_names(frame)
     return frames

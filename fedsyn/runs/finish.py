@@ -123,7 +123,7 @@ def write_apart(out: Path, schema: Schema) -> None:
     """
     if schema.persons is None or schema.persons.tables is None:
         return
-    from fedsyn.table.data.joined import apart
+    from fedsyn.table.schema.joined import apart
 
     whole = synthetic_file(out)
     tables = apart(raw_rows(whole, reading_of(whole, schema), None), schema).values()

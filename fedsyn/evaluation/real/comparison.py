@@ -39,8 +39,8 @@ from fedsyn.evaluation.verdict import LOST, Verdict, foremost
 from fedsyn.lazy import pd
 from fedsyn.notebook import Bar, View
 from fedsyn.output import first_of
-from fedsyn.table.data.joined import there_are
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.joined import there_are
 from fedsyn.table.schema.whose import PersonColumn
 
 MOST_ROWS = 200_000

@@ -232,9 +232,28 @@ def _require_holders(frames: Mapping[str, pd.DataFrame]) -> None:
     try:
         require_same_columns(columns)
     except DataError as error:
-        if said := nearly_apart(frames):
+        if said := nearly_apart(frames) or _several_with_two(frames):
             raise DataError(said) from None
         raise DataError(f"{error}. Or, {NOT_APART}" if len(columns) == 2 else str(error)) from None
+
+
+def _several_with_two(frames: Mapping[str, pd.DataFrame]) -> str:
+    """Returns what to do where several holders have two files each."""
+    from itertools import combinations
+
+    from fedsyn.table.schema.drafted_persons import apart
+
+    if len(frames) % 2 or len({tuple(sorted(map(str, frame.columns))) for frame in frames.values()}) != 2:
+        return ""
+    for pair in combinations(frames, 2):
+        if (two := apart({file: frames[file] for file in pair})) is not None:
+            names = " ".join(map(shlex.quote, two.tables))
+            return (
+                f"these are persons and their rows of {len(frames) // 2} holders, and a draft is of one: fedsyn init "
+                f"{names}. Then look at those of each with fedsyn schema check, and list all in run.yaml, one of each "
+                "holder: data: {source: [files of rows], persons: [files of persons]}"
+            )
+    return ""
 
 
 @app.command("check")
@@ -432,7 +451,7 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
 
 def _joined(schema: Schema, frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Returns two files of persons and of their rows as one table."""
-    from fedsyn.table.data.joined import joined, require_persons_first
+    from fedsyn.table.schema.joined import joined, require_persons_first
 
     if schema.persons is None or schema.persons.tables is None:
         return frames

@@ -1,28 +1,14 @@
-"""Two tables of one schema: persons, and their rows.
-
-Persons have what is the same in all of their rows; rows name their person. Joined they are one table, which has one row
-of a person without rows: all of its columns but the person's own are missing (`persons.least_rows: 0`).
-"""
+"""Files of persons and of their rows, read as one table."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Mapping
-from itertools import permutations
 from pathlib import Path
 
-from fedsyn.errors import DataError, nearest
 from fedsyn.lazy import pd
-from fedsyn.output import counted
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import raw_rows, require_table
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.persons import Persons, require_records, row_columns
-from fedsyn.table.schema.whose import Whose, of_nobody
-
-log = logging.getLogger(__name__)
-# Columns that no table has: the person's number, and the identifier of a row beside that of its person.
-_KEY, _THEIRS = "\0key", "\0theirs"
+from fedsyn.table.schema.joined import columns_apart, joined
 
 
 def joined_files(
@@ -42,169 +28,6 @@ def joined_files(
     """
     one, two = (
         raw_rows(require_table(file), options, names)
-        for file, names in zip((persons, rows), _every_column(schema), strict=True)
+        for file, names in zip((persons, rows), columns_apart(schema), strict=True)
     )
     return joined(one, two, schema, (str(persons), str(rows)), first=first)
-
-
-def joined(
-    persons: pd.DataFrame, rows: pd.DataFrame, schema: Schema, names: tuple[str, str], *, first: bool = False
-) -> pd.DataFrame:
-    """Returns two tables as one.
-
-    A person without rows has one there. Rows of a person that the other table does not name come, too: what is said of
-    such a person is missing. A row without an identifier is nobody else's: it stands alone, whichever table has it.
-
-    So each row of the result depends on the rows of one person: on all that have this identifier, in both tables.
-    Identifiers meet by the rule of `fedsyn.table.schema.whose`, as in `fedsyn.table.data.records`.
-
-    Args:
-        persons: one row each.
-        rows: theirs.
-        schema: of both.
-        names: of the tables, for messages.
-        first: take the first of several rows of a person in the table of persons, and say so. Else they are refused.
-            No row may decide whether a holder takes part in a run.
-
-    Raises:
-        DataError: a column is missing, or persons stand twice in their table.
-    """
-    key = _persons(schema).id
-    for table, wanted, name in zip((persons, rows), _columns(schema), names, strict=True):
-        absent = [column for column in wanted if column not in table.columns]
-        if absent:
-            hint = nearest(absent[0], list(map(str, table.columns)))
-            raise DataError(f"{name_of(name)} lacks the column '{absent[0]}'{hint}, which the schema says is in it")
-    tables, whose = zip((persons, rows), _every_column(schema), strict=True), Whose(schema.missing_text)
-    left, right = (
-        table[[name for name in wanted if name in table.columns]].assign(
-            **{key: table[key].astype(object), _KEY: whose.of(table[key])}
-        )
-        for table, wanted in tables
-    )
-    twice = left[_KEY].duplicated()
-    if twice.any():
-        extra = counted(int(twice.sum()), "row")
-        many = f"{name_of(names[0])} has {extra} too many: it must have one row of each person"
-        if not first:
-            raise DataError(many)
-        log.warning("%s; the first one of each counts", many)
-        left = left[~twice]
-    unknown = (right[_KEY] >= 0) & ~right[_KEY].isin(left[_KEY])
-    if unknown.any():
-        log.warning(
-            "%s has %s of persons whom %s does not have: what it would say of them is missing",
-            name_of(names[1]),
-            counted(int(unknown.sum()), "row"),
-            name_of(names[0]),
-        )
-    both = left.merge(right.rename(columns={key: _THEIRS}), on=_KEY, how="outer", sort=False)
-    both[key] = both[key].where(both[key].notna(), both[_THEIRS])
-    return both.drop(columns=[_KEY, _THEIRS])
-
-
-def persons_first(tables: Mapping[str, Collection[str]], schema: Schema) -> tuple[str, str] | None:
-    """Returns the names of two tables, that of the persons first.
-
-    None where they are not those of persons and of their rows.
-
-    Args:
-        tables: name -> its columns.
-        schema: of both.
-    """
-    own, other = map(set, _columns(schema))
-    for persons, rows in permutations(tables, 2) if len(tables) == 2 else ():
-        columns = {*tables[persons]}
-        if own <= columns and other <= {*tables[rows]} and not columns & {*row_columns(schema)}:
-            return persons, rows
-    return None
-
-
-def require_persons_first(tables: Mapping[str, Collection[str]], schema: Schema) -> tuple[str, str] | None:
-    """Returns `persons_first`, and refuses two tables that nearly are such.
-
-    Raises:
-        DataError: what they lack, and which columns stand in the wrong one.
-    """
-    if (found := persons_first(tables, schema)) is not None or len(tables) != 2:
-        return found
-    own, other = _columns(schema)
-    if all({*own, *other} <= {*columns} for columns in tables.values()):  # joined, of two holders
-        return None
-    key, rest = _persons(schema).id, [name for name in other if name not in own]
-
-    def lacking(persons: str, rows: str) -> list[tuple[str, str, str]]:
-        places = [(name, persons, rows) for name in own] + [(name, rows, persons) for name in other]
-        return [place for place in places if place[0] not in tables[place[1]]]
-
-    persons, rows = min(permutations(tables, 2), key=lambda names: len(lacking(*names)))
-    parts = []
-    for name, table, beside in lacking(persons, rows):
-        if name == key:
-            parts.append(f"{name_of(table)} lacks '{name}', which says whose a row is{nearest(name, [*tables[table]])}")
-        elif name in tables[beside]:
-            says = "is the same in all rows of a person, by persons.constant"
-            says = says if name in own else "is not among persons.constant"
-            parts.append(f"'{name}' stands in {name_of(beside)}, and {says}")
-        else:
-            parts.append(f"{name_of(table)} lacks '{name}'{nearest(name, [*tables[table]])}")
-    parts += [
-        f"'{name}' stands in {name_of(persons)}, too, and is not among persons.constant"
-        for name in rest
-        if name in tables[persons] and name in tables[rows]
-    ]
-    raise DataError(
-        f"{name_of(persons)} and {name_of(rows)} do not fit the schema's persons and their rows: {'; '.join(parts)}"
-    )
-
-
-def there_are(schema: Schema, table: pd.DataFrame) -> pd.DataFrame:
-    """Returns a table without the rows of persons without one."""
-    nobody = of_nobody(schema, table)
-    return table.loc[~nobody] if nobody.any() else table
-
-
-def name_of(table: str) -> str:
-    """Returns how a sentence names a table."""
-    return table if "/" in table or "." in table else f"the table '{table}'"
-
-
-def apart(table: pd.DataFrame, schema: Schema) -> dict[str, pd.DataFrame]:
-    """Returns a table of persons and one of rows, by their names.
-
-    Args:
-        table: joined.
-        schema: of both; it names them.
-    """
-    persons = _persons(schema)
-    assert persons.tables is not None
-    own, other = ([name for name in names if name in table.columns] for names in _every_column(schema))
-    each = table[own].drop_duplicates(persons.id).reset_index(drop=True)
-    rows = table.loc[~of_nobody(schema, table), other]
-    return dict(zip(persons.tables, (each, rows.reset_index(drop=True)), strict=True))
-
-
-def _persons(schema: Schema) -> Persons:
-    require_records(schema)
-    assert schema.persons is not None
-    return schema.persons
-
-
-def _every_column(schema: Schema) -> tuple[list[str], list[str]]:
-    """Returns the columns that tables of persons and rows may have.
-
-    They are in the schema's order behind the identifier. Those that are computed, or made afresh, are among them, and
-    may be missing from a holder's tables; of what is constant in a person each has one.
-    """
-    key, (own, other) = _persons(schema).id, _columns(schema)
-    known = {*own, *other, *schema.order} - {key}
-    names = [name for name in schema.every_column if name in known]
-    return [key, *(name for name in names if name in own)], [key, *(name for name in names if name not in own)]
-
-
-def _columns(schema: Schema) -> tuple[list[str], list[str]]:
-    """Returns the columns that tables of persons and rows need."""
-    persons = _persons(schema)
-    own = [persons.id, *persons.constant]
-    order = [persons.order] if isinstance(persons.order, str) else []
-    return own, [*dict.fromkeys([persons.id, *order, *row_columns(schema)])]

@@ -45,6 +45,13 @@ if TYPE_CHECKING:
     from fedsyn.table.schema.frames import AnyTables
 
 
+#: What a draft in Python is not of.
+OF_ONE_HOLDER = (
+    "a schema is drafted from one table, or from two by their names, and not from a list: draft it from the tables of "
+    "one holder, and look with schema.violations and Synthesizer.fit at those of all"
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Draft:
     """A drafted schema, with what its rows showed.
@@ -287,8 +294,10 @@ def draft_of(kind: Any, tables: AnyTables, *args: Any, **how: Any) -> Draft:
     Two tables by their names, such as `{"patients": ..., "visits": ...}`, are persons and their rows.
 
     Raises:
-        As `drafted`. DataError: two tables are none of these.
+        As `drafted`. DataError: two tables are none of these; a list of tables.
     """
+    if isinstance(tables, list | tuple):
+        raise DataError(OF_ONE_HOLDER)
     if not isinstance(tables, Mapping):
         return drafted(kind, as_frame(tables), *args, **how)
     two = require_apart({name: as_frame(table) for name, table in tables.items()})

@@ -30,6 +30,7 @@ from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.edited import edited_data
 from fedsyn.table.schema.encoding import Block, Encoder, drawn_rows
 from fedsyn.table.schema.frames import as_frame
+from fedsyn.table.schema.joined import one_table
 from fedsyn.table.schema.links import Links, RowModel
 from fedsyn.table.schema.nested import Placed
 from fedsyn.table.schema.open import Found, Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
@@ -343,7 +344,7 @@ class Schema(BaseModel, Shown):
         data = edited_data(self, columns)
         return Schema.from_dict(data).remarked(self._remarks, answered=columns)
 
-    def approve(self, *names: str, frame: AnyFrame | None = None, **how: Any) -> Schema:
+    def approve(self, *names: str, frame: AnyTables | None = None, **how: Any) -> Schema:
         """Returns the schema with some columns approved as public.
 
         Args:
@@ -358,7 +359,7 @@ class Schema(BaseModel, Shown):
             SchemaError: no such column, or few rows hold a category and nobody said why it is public.
         """
         data, request = self.to_dict(), How(**how)
-        table_findings = None if frame is None else findings(self, as_frame(frame), request.few)
+        table_findings = None if frame is None else findings(self, one_table(frame, self), request.few)
         names = names or tuple(self.unapproved)
         data["columns"] |= approved_columns(self, names, table_findings, request)
         schema = Schema.from_dict(data).remarked(self._remarks, answered=names)
@@ -505,7 +506,7 @@ class Schema(BaseModel, Shown):
         """Returns (n, d) codes in `domain`'s order. Raises DataError as `block`."""
         return self.block(frame).codes
 
-    def violations(self, frame: AnyFrame) -> dict[str, int]:
+    def violations(self, frame: AnyTables) -> dict[str, int]:
         """Counts the rows that break each constraint whose columns are there.
 
         >>> import pandas as pd
@@ -520,9 +521,9 @@ class Schema(BaseModel, Shown):
 
         Numbers are compared as they are, also beyond the bounds of the schema; categories as the schema groups them.
         Rows that no code takes are left out. What compares a row with the next one of its person is counted where the
-        table says whose rows are, and in which order.
+        table says whose rows are, and in which order. Persons and their rows may be two tables, by their names.
         """
-        table = as_frame(frame)
+        table = one_table(frame, self)
         rows, kept = self.rows_of(table)
         return self.compiled.violations(rows, None if not self.compiled.across else along_of(self, table, rows, kept))
 

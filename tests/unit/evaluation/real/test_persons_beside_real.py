@@ -12,13 +12,13 @@ import pytest
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.real.persons import Rows, persons_score, whole_people
 from fedsyn.evaluation.verdict import OfPersons
-from fedsyn.table.data.joined import joined
 from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.column_base import IdentifierColumn
 from fedsyn.table.schema.drafted_persons import differing, proposed_persons
 from fedsyn.table.schema.drafting import draft_columns
 from fedsyn.table.schema.holdings import Holding
+from fedsyn.table.schema.joined import joined
 from fedsyn.table.schema.persons import COUNT
 
 WARDS = ("children", "heart", "surgery", "eye")

@@ -12,9 +12,9 @@ import pytest
 from fedsyn import yamlio
 from fedsyn.errors import DataError, SchemaError
 from fedsyn.front.cli import reviewing
-from fedsyn.table.data.joined import joined
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.approval import findings
+from fedsyn.table.schema.joined import joined
 from fedsyn.table.schema.proposals import proposed_constraints
 from support.typed_commands import Fedsyn, entry_point
 
@@ -293,3 +293,27 @@ def test_a_review_counts_people_without_a_row() -> None:
     assert found["sex"].shown == ", ".join(f"{word} {sex[word]}" for word in sex.index) + " (people)"
     assert found["born"].shown.endswith(f"up to {two['patients']['born'].sort_values().iloc[150]}")
     assert "missing" not in found["ward"].shown and "missing" not in found["admitted"].shown
+
+
+def test_two_tables_are_looked_at_in_python_as_one() -> None:
+    two = tables()
+    drafted = Schema.draft(two)
+    with pytest.warns(UserWarning, match="patient_id is approved as it stands"):
+        schema = drafted.approve(frame=two)  # no category is rare among people
+    late = {"when": {"ward": "eye"}, "then": {"born": "<= 1989"}}
+    schema = Schema.from_dict(schema.to_dict() | {"constraints": [late]})
+    rows = two["visits"].merge(two["patients"], on="patient_id")
+    broken = int(((rows["ward"] == "eye") & (rows["born"] > 1989)).sum())
+    assert [*schema.violations(two).values()] == [*schema.violations(rows).values()] == [broken]
+    with pytest.raises(DataError, match="the schema is of 'patients' and 'visits'; found 'a', 'b'"):
+        schema.violations({"a": two["patients"], "b": two["visits"]})
+
+
+def test_several_holders_with_two_tables_hear_what_to_do(call: Fedsyn) -> None:
+    one, two = tables(), tables(200, 20)
+    files = write(pa=one["patients"], va=one["visits"], pb=two["patients"], vb=two["visits"])
+    refused = call("init", *files)
+    said = "these are persons and their rows of 2 holders, and a draft is of one: fedsyn init pa.csv va.csv. Then"
+    assert refused.code == 2 and said in flat(refused.err), refused
+    with pytest.raises(DataError, match="draft it from the tables of one holder"):
+        Schema.draft([one, two])  # type: ignore[arg-type]

@@ -11,10 +11,10 @@ import pytest
 from unit.table.schema.test_person_schemas import records_of, schema, visits
 
 from fedsyn.errors import DataError
-from fedsyn.table.data.joined import joined
 from fedsyn.table.data.records import RecordMaker, pairs_of
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
+from fedsyn.table.schema.joined import joined
 
 
 class SameCoins:
