@@ -289,11 +289,11 @@ def check_command(
     for sentence in [*known, *heard, *_of_persons(schema, seen), *broken]:
         say(sentence)
     waiting = left(schema, None if seen is None else seen.findings, few)
+    columns = len(schema.columns) + (schema.persons is not None)  # with the one that says whose a row is
     for name, words in waiting.items():
         say(f"{name}: read from the data: {'; '.join(words)}")
     if waiting:
         command = f"fedsyn schema review {shlex.quote(str(file))} {data_as_typed(data or ['FILE'], options)}"
-        columns = len(schema.columns) + any(name in schema.aside for name in waiting)
         need = f"{counted(columns, 'column')} need{'s' * (columns == 1)} approval"
         say(f"{len(waiting)} of {need}: {command}")
     if seen is not None and any(map(cannot_place, seen.holdings.values())):
@@ -301,7 +301,7 @@ def check_command(
     elif not waiting:
         apart = ", ".join(name for name in schema.aside if name not in schema.order)
         out = f"; left out: {apart}" if apart else ""
-        say(f"{file}: {counted(len(schema.columns), 'column')}, nothing needs approval{out}")
+        say(f"{file}: {counted(columns, 'column')}, nothing needs approval{out}")
         return
     raise typer.Exit(1)
 
@@ -394,13 +394,17 @@ def _approve_at_once(file: Path, text: str, names: Sequence[str], how: How, seen
     from fedsyn.table.schema.approval import people, standing
     from fedsyn.table.schema.review import approve
 
+    before = {rule.text for rule in Schema.load(file).constraints}
+    stated = [rule.text for rule in Schema.loads(text, str(file)).constraints if rule.text not in before]
     unanswered = standing(Schema.loads(text, str(file)).hints, names)
     text = approve(text, names, how, None if seen is None else seen.findings, str(file))
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved
     rest = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
-    say(wrapped(f"{file}: approved {counted(len(names), 'column')}; {rest}"))
+    done = [f"stated: {plain(rule)}" for rule in stated]
+    done += [f"approved {counted(len(names), 'column')}"] if names or not stated else []
+    say(wrapped(f"{file}: {'; '.join([*done, rest])}"))
     for sentence in [*people(Schema.loads(text), None if seen is None else seen.rows), *unanswered]:
         say(wrapped(f"{plain(sentence)}."))
     say_not_stated(file, text)

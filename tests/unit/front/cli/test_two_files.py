@@ -317,3 +317,21 @@ def test_several_holders_with_two_tables_hear_what_to_do(call: Fedsyn) -> None:
     assert refused.code == 2 and said in flat(refused.err), refused
     with pytest.raises(DataError, match="draft it from the tables of one holder"):
         Schema.draft([one, two])  # type: ignore[arg-type]
+
+
+def test_a_review_says_what_it_stated_and_counts_as_a_check_does(call: Fedsyn) -> None:
+    two = tables()
+    two["visits"]["left"] = two["visits"]["admitted"]
+    two["visits"].loc[::2, "left"] = "2025-01-01"
+    files = write(**two)
+    both = ("--data", files[0], "--data", files[1])
+    assert call("init", *files).code == 0
+    stated = call("schema", "review", "schema.yaml", "--state", "admitted <= left", *both)
+    assert stated.code == 0 and "schema.yaml: stated: admitted <= left; still to approve: sex" in flat(stated.out), (
+        stated
+    )
+    assert "approved" not in stated.out.split("still to approve")[0]
+    assert "schema.yaml: approved 6 columns; nothing is left" in flat(
+        call("schema", "review", "schema.yaml", "--all", *both).out
+    )
+    assert "schema.yaml: 6 columns, nothing needs approval" in flat(call("schema", "check", "schema.yaml", *both).out)
