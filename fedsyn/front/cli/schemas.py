@@ -482,5 +482,7 @@ def _of_persons(schema: Schema, seen: Seen | None) -> list[str]:
 
 def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:
     """Returns sentences on the constraints that rows of the table break."""
-    broken = schema.violations(rows).items()
-    return [f"constraint '{text}': {n:,} of {counted(len(rows), 'row')} break it" for text, n in broken if n]
+    from fedsyn.table.schema.joined import there_are
+
+    broken, all_ = schema.violations(rows).items(), counted(len(there_are(schema, rows)), "row")
+    return [f"constraint '{text}': {n:,} of {all_} break it" for text, n in broken if n]

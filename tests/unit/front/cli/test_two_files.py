@@ -264,6 +264,8 @@ def test_a_check_names_each_column_where_some_have_no_row(call: Fedsyn) -> None:
     two = tables()
     whole = Schema.draft(two).approve()
     data = whole.to_dict()
+    ruled = Schema.from_dict(data | {"constraints": [{"impossible": {"ward": "eye", "sex": "f"}}]})
+    assert any(f" of {len(two['visits']):,} rows break it" in line for line in checked(call, ruled, two))
     few = Schema.from_dict(data | {"persons": data["persons"] | {"most_rows": 3}})
     assert few.persons is not None and few.persons.least_rows == 0
     beyond = "'patient_id': somebody has 5 rows, and persons.most_rows in the schema is 3:"
