@@ -9,7 +9,7 @@ import io
 import keyword
 import re
 import tokenize
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -206,25 +206,25 @@ class Regression(Question):
         value = f" = {self._levels[1]:g}" if self._levels and not take_second else ""
         self.about = f"{self.estimator.title} of {name}{value if isinstance(self.estimator, Logit) else ''}"
         # Terms, none of which may hold the outcome or be constant.
-        self.outcome, self.parts = self._outcome(left.variables, text)
-        if both := self.outcome & self._columns(right.variables):
+        self.outcome, self.parts = self._outcome(text.partition("~")[0])
+        if both := self.outcome & self._columns(" + ".join(map(str, right.term_slices))):
             raise ConfigError(f"formula '{formula}': {first_of(sorted(both), 20)} is on both sides")
         if empty := [term for term, where in right.term_slices.items() if where.start == where.stop]:
             raise DataError(f"'{self._shown(str(empty[0]))}' has one value in all tables: leave it out")
         self.terms = tuple(
             Term(self._shown(column), columns, self._parts(str(term), columns))
             for term, where in right.term_slices.items()
-            for columns in [self._columns(right.term_variables[term])]
+            for columns in [self._columns(str(term))]
             for column in right.column_names[where]
         )
 
-    def _outcome(self, variables: Iterable[Any], text: str) -> tuple[frozenset[str], list[frozenset[str]]]:
+    def _outcome(self, text: str) -> tuple[frozenset[str], list[frozenset[str]]]:
         """Returns the outcome's columns, and its parts.
 
         Each part is estimated as if alone, as least squares do with the columns of a sum.
         """
-        columns = self._columns(variables)
-        return columns, self._parts(text.partition("~")[0], columns) or [columns]
+        columns = self._columns(text)
+        return columns, self._parts(text, columns) or [columns]
 
     def _parts(self, text: str, columns: frozenset[str]) -> list[frozenset[str]]:
         """Returns the columns of a sum under least squares, one by one.
@@ -234,9 +234,13 @@ class Regression(Question):
         is_sum = isinstance(self.estimator, Linear) and _is_sum(text, self._names)
         return [frozenset({name}) for name in sorted(columns)] if is_sum else []
 
-    def _columns(self, variables: Iterable[Any]) -> frozenset[str]:
-        """Returns the columns among a formula's variables."""
-        return frozenset(self._names[str(name)] for name in variables if str(name) in self._names)
+    def _columns(self, text: str) -> frozenset[str]:
+        """Returns the columns that a part of the formula reads.
+
+        It does not matter how they are written. Names are read here: formulaic does not count one with an attribute
+        (`ward.isin(...)`) as a variable.
+        """
+        return frozenset(self._names[word] for word in _words(text.strip()) if word in self._names)
 
     def _shown(self, text: str) -> str:
         """Returns a text with the names of columns as people know them."""

@@ -20,7 +20,7 @@ drawn in its own bin, would say so to two bins only, and a slope over their diff
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from fedsyn.domain import Floats
 from fedsyn.errors import ConfigError
-from fedsyn.evaluation.analysis.tables import WEIGHT, SyntheticTables
+from fedsyn.evaluation.analysis.tables import WEIGHT, Records, SyntheticTables
 from fedsyn.output import first_of
 from fedsyn.table.schema.persons import BEFORE, COUNT, GAP, next_name
 
@@ -96,7 +96,7 @@ def shown(tables: SyntheticTables, columns: Sequence[str], per: Per | None) -> t
             raise ConfigError("per: the tables are not of a run that protects persons; each of their rows counts once")
         return tables, []
     after = {name: next_name(name) for name in records.rows}
-    pairs, rows = bool({*columns} & {GAP, *after.values()}), bool({*columns} & {*records.rows})
+    pairs, rows = _of_pairs_or_rows(columns, records)
     if not (pairs or rows):
         if per == "row":
             raise ConfigError("per: the formula has no column that differs between the rows of a person")
@@ -118,6 +118,27 @@ def shown(tables: SyntheticTables, columns: Sequence[str], per: Per | None) -> t
     frames = [frame.assign(**{WEIGHT: np.maximum(_number(frame, COUNT) - less, 0.0)}) for frame in tables.frames]
     note = f"Each of a person's {what} counts once; errors are those of persons, whose rows are alike."
     return replace(tables, frames=frames, given=tables.given | {COUNT}), [note, *of_gaps]
+
+
+def standing_for(frame: pd.DataFrame, tables: SyntheticTables, columns: Collection[str]) -> Floats:
+    """Returns how many rows each row of a table stands for, (n,).
+
+    A record stands for none where the person has no such row, or no such pair of rows: nothing is missing there.
+
+    Args:
+        frame: one of them.
+        tables: that `shown` returned.
+        columns: that the question looks at.
+    """
+    weights = _number(frame, WEIGHT) if WEIGHT in frame else np.ones(len(frame))
+    pairs, rows = (False, False) if tables.records is None else _of_pairs_or_rows(columns, tables.records)
+    return weights * (_number(frame, COUNT) >= pairs + 1) if pairs or rows else weights
+
+
+def _of_pairs_or_rows(columns: Collection[str], records: Records) -> tuple[bool, bool]:
+    """Returns whether columns are of pairs of rows, and of single ones."""
+    after = {GAP, *map(next_name, records.rows)}
+    return bool({*columns} & after), bool({*columns} & {*records.rows})
 
 
 def _any_row(frame: pd.DataFrame, after: Mapping[str, str], number: int) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from fedsyn.evaluation.analysis.censoring import Censored, settled
 from fedsyn.evaluation.analysis.combining import Combined, combine
 from fedsyn.evaluation.analysis.estimators import Estimator
 from fedsyn.evaluation.analysis.formulas import Question, columns_in, question_of
-from fedsyn.evaluation.analysis.persons import Per, shown, with_changes, with_next
+from fedsyn.evaluation.analysis.persons import Per, shown, standing_for, with_changes, with_next
 from fedsyn.evaluation.analysis.result import Analysis
 from fedsyn.evaluation.analysis.tables import SyntheticTables, tables_of
 from fedsyn.evaluation.record import percent
@@ -95,7 +95,7 @@ def analyse(
         *_of_bins(wide, combined),
         *_of_pairs(pairs),
     ]
-    notes += _of_left_out(question, synthetic)
+    notes += [*_of_missing(question, synthetic), *_of_left_out(question, synthetic)]
     names = tuple(term.name for term in question.terms)
     is_unheld = bool(pairs) or any(each.share > _TOO_MUCH for each in wide)
     return Analysis(question.about, names, combined, level, frozenset(names if is_unheld else ()), tuple(notes))
@@ -220,6 +220,21 @@ def _of_pairs(pairs: list[str]) -> list[str]:
         f"* {', '.join(pairs)}: not measured value by value. What the tables say of it follows from groups of values "
         "or from other columns, and no interval here knows how far that is off."
     ]
+
+
+def _of_missing(question: Question, tables: SyntheticTables) -> list[str]:
+    """Returns the share of rows left out, as they miss a value."""
+    names = sorted(question.columns)
+    shares = np.zeros(len(names) + 1)
+    for frame in tables.frames:
+        missing, rows = frame[names].isna().to_numpy(), standing_for(frame, tables, names)
+        missing = np.column_stack([missing, missing.any(axis=1)])
+        shares += rows @ missing / max(float(rows.sum()), 1.0) / len(tables.frames)
+    some = [(name, share) for name, share in zip(names, shares, strict=False) if share > 0]
+    if not some:
+        return []
+    which = ", ".join(name if len(some) == 1 else f"{name} {percent(share)}" for name, share in some)
+    return [f"{percent(float(shares[-1]))} of the rows are left out, as a value is missing: {which}."]
 
 
 def _of_left_out(question: Question, tables: SyntheticTables) -> list[str]:

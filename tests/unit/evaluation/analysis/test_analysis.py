@@ -230,6 +230,23 @@ def test_rows_with_missing_values_are_left_out(tables: list[pd.DataFrame]) -> No
         assert found[0] == pytest.approx(found[1])
 
 
+def test_rows_that_are_left_out_are_counted(tables: list[pd.DataFrame]) -> None:
+    """By column, and together; of a column that the formula does not have nothing is said."""
+    rows = np.arange(300)
+    holed = [
+        frame.assign(
+            age=frame.age.astype(float).where(rows % 10 > 0),
+            ward=frame.ward.where(rows % 20 != 5),
+            back=frame.back.where(rows > 150),
+        )
+        for frame in tables
+    ]
+    notes = fedsyn.analyse(holed, "hours-per-week ~ age + ward").warnings
+    assert "15% of the rows are left out, as a value is missing: age 10%, ward 5%." in notes
+    assert "10% of the rows are left out, as a value is missing: age." in fedsyn.analyse(holed, "mean(age)").warnings
+    assert not any("left out" in note for note in fedsyn.analyse(tables, "hours-per-week ~ age").warnings)
+
+
 def test_a_comparison_with_a_missing_value_is_missing(tables: list[pd.DataFrame]) -> None:
     holed = [frame.assign(ward=frame.ward.where(frame.age < 60)) for frame in tables]
     short = [frame[frame.age < 60] for frame in tables]
@@ -389,6 +406,34 @@ def test_terms_that_the_model_does_not_hold_are_marked(tables: list[pd.DataFrame
     pairs = frozenset(map(frozenset, [("hours-per-week", "age"), ("age", "ward"), ("hours-per-week", "ward")]))
     crossed = fedsyn.analyse(SyntheticTables(tables, 300.0, pairs), "hours-per-week ~ age * ward")
     assert "age:ward[T.heart]" in crossed.unheld  # an interaction needs the three together
+
+
+@pytest.mark.parametrize(
+    ("formula", "columns"),
+    [
+        ("(ward == 'heart') ~ age", {"ward", "age"}),
+        ("('heart' != ward) ~ back", {"ward", "back"}),
+        ("hours-per-week ~ (ward == 'heart')", {"hours-per-week", "ward"}),
+        ("hours-per-week ~ {ward.isin(['heart', 'surgery']) * 1}", {"hours-per-week", "ward"}),
+        ("hours-per-week ~ C(ward)", {"hours-per-week", "ward"}),
+        ("hours-per-week ~ I(age ** 2)", {"hours-per-week", "age"}),
+        ("hours-per-week ~ {age.clip(20, 60)}", {"hours-per-week", "age"}),
+        ("np.log(age) ~ back", {"age", "back"}),
+        ("{age.clip(20, 60)} ~ back", {"age", "back"}),
+        ("{(ward == 'heart') * (age > 40)} ~ back", {"ward", "age", "back"}),
+        ("back01 * age ~ ward", {"back01", "age", "ward"}),
+        ("age ~ (ward == 'heart'):back", {"ward", "age", "back"}),
+    ],
+)
+def test_a_term_is_held_by_the_columns_that_it_reads(
+    tables: list[pd.DataFrame], formula: str, columns: set[str]
+) -> None:
+    """However they are written: held where a measurement has all of them, not held where it lacks any one."""
+    whole = fedsyn.analyse(SyntheticTables(tables, 300.0, frozenset({frozenset(columns)})), formula)
+    assert not whole.unheld
+    for name in columns:
+        lesser = fedsyn.analyse(SyntheticTables(tables, 300.0, frozenset({frozenset(columns - {name})})), formula)
+        assert lesser.unheld == set(lesser.terms), name
 
 
 def test_a_pair_that_is_not_held_moves_the_coefficients_of_the_others() -> None:
