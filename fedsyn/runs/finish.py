@@ -80,7 +80,7 @@ def finish(
         at_stage(progress, f"drawing {counted(rows, *counted_as(config.privacy.unit))}")
         drawn = (file, decoding(schema, model), model, rows, randomness_of(config))
         synthetic = write_synthetic(*drawn, keep=keep, most=most, layout=layout)
-    write_apart(out, schema.rows)
+    write_apart(out, schema)
     metrics: dict[str, float] = {}
     with said_if_it_fails("the predicted quality", progress):
         looks = strategy.sketch_errors()
@@ -109,25 +109,29 @@ def finish(
 def files_apart(out: Path, schema: Schema) -> list[Path]:
     """Returns the files of persons and of their rows.
 
-    There are none where the schema does not name two tables.
+    There are none where the schema does not name two tables, and none of single rows: without whole persons each row
+    would be a person of its own.
+
+    Args:
+        out: the run directory.
+        schema: of the run.
     """
-    whole, names = synthetic_file(out), () if schema.persons is None else schema.persons.tables or ()
+    whole, names = synthetic_file(out), () if schema.of_persons is None else schema.of_persons.tables or ()
     return [out / f"{whole.stem}_{re.sub(r'[^A-Za-z0-9_-]', '_', name)}{whole.suffix}" for name in names]
 
 
 def write_apart(out: Path, schema: Schema) -> None:
     """Writes the tables of persons and of rows.
 
-    They are synthetic_NAME.csv, or .parquet, with the cells of the joined table. Where the schema does not name two
-    tables there is nothing to write.
+    They are synthetic_NAME.csv, or .parquet, with the cells of the joined table.
     """
-    if schema.persons is None or schema.persons.tables is None:
+    if not (files := files_apart(out, schema)):
         return
     from fedsyn.table.schema.joined import apart
 
     whole = synthetic_file(out)
-    tables = apart(raw_rows(whole, reading_of(whole, schema), None), schema).values()
-    for file, table in zip(files_apart(out, schema), tables, strict=True):
+    tables = apart(raw_rows(whole, reading_of(whole, schema.rows), None), schema.rows).values()
+    for file, table in zip(files, tables, strict=True):
         if whole.suffix == ".parquet":
             table.to_parquet(file, index=False)
         else:

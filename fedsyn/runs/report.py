@@ -263,7 +263,7 @@ def facts_of(
         clients=holders_of(run, ledger),
         columns=None if schema is None else len(schema.rows.order),
         most_rows=most_rows_of(schema),
-        tables=() if schema is None or schema.rows.persons is None else schema.rows.persons.tables or (),
+        tables=() if schema is None or schema.of_persons is None else schema.of_persons.tables or (),
         layout=layout_said(run, schema),
         ledger=ledger,
         domain={} if model is None else dict(zip(model.domain.attributes, model.domain.shape, strict=True)),

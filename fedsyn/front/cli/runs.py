@@ -187,17 +187,19 @@ def _say_persons(folder: Path, config: RunConfig, unprotected: bool) -> None:
         say_line("persons", f"'{name}' says which person a row is of; {PROTECT_PERSONS}", "yellow")
 
 
-def _say_tables(folder: Path, config: RunConfig) -> None:
+def _say_tables(folder: Path) -> None:
     """Prints where the tables of a run are."""
     from fedsyn.runs.directory import synthetic_file
     from fedsyn.runs.finish import files_apart
     from fedsyn.table.schema import Schema
 
-    of_persons = config.privacy.unit == "person"
-    apart = files_apart(folder, Schema.load(folder / "schema.yaml").rows) if of_persons else []
+    schema = Schema.load(folder / "schema.yaml")
+    apart = files_apart(folder, schema)
     for file in apart:
         say_line("synthetic table", str(file))
     say_line("both joined" if apart else "synthetic table", str(synthetic_file(folder)))
+    if (persons := schema.persons) is not None and persons.tables is not None:
+        say_line("one table", f"of rows: a run for single rows knows no persons, so {persons.tables[0]} have no table")
 
 
 def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> None:
@@ -215,7 +217,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.runs.report import holders_of, load_evaluations, run_alarms
 
     ledger = read_facts(folder / "ledger.json")
-    _say_tables(folder, config)
+    _say_tables(folder)
     if ledger["private"]:
         epsilon, _ = promised(ledger)
         say_line("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, {protects(ledger)}")
