@@ -280,7 +280,7 @@ def check_command(
     from fedsyn.table.schema.holdings import cannot_place, sentences
     from fedsyn.table.schema.persons import persons_in_words
 
-    schema = Schema.load(file)
+    schema = Schema.load(file).rows  # a run for persons writes that of its records, and tables are of rows
     options = file_options(separator, encoding, decimal, sheet, header, no_header, skip_rows, skip_footer, rename)
     seen = _read(schema, data, few, options)
     heard = people(schema) if seen is None else sentences(seen.holdings)
