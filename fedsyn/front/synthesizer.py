@@ -183,7 +183,8 @@ class Synthesizer(Generic[F]):
         from fedsyn.runs.engines import run
 
         held_by_many, schema = isinstance(X, list | tuple), self._given_schema()
-        frames = frames_of(X, schema)
+        with heard():
+            frames = frames_of(X, schema)
         config = self._config(len(frames) if held_by_many else None)
         with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
             out = Path(folder) / "run"
@@ -405,9 +406,12 @@ class Synthesizer(Generic[F]):
         from fedsyn.front.conditions import restrict
         from fedsyn.front.several import frame_of
         from fedsyn.lazy import pd
+        from fedsyn.table.schema.joined import require_both
 
-        frames = frames_of(real, release.schema.rows)
+        with heard():
+            frames = frames_of(real, release.schema.rows)
         rows = frames[0] if len(frames) == 1 else pd.concat([frame.astype(object) for frame in frames], join="inner")
+        require_both(rows.columns, release.schema.rows, "the table", "{{'{}': ..., '{}': ...}}")
         release.schema.rows.require_columns(rows.columns)
         schema, model = restrict(release.schema, release.model, {})
         persons = release.schema.of_persons

@@ -209,14 +209,19 @@ def _real_rows(files: list[Path], schema: Schema | None, names: list[str], rng: 
 
     Raises:
         ConfigError: two files, and the schema knows of one, or more than two.
+        DataError: one file of two.
     """
     from fedsyn.evaluation.real.comparison import MOST_ROWS
     from fedsyn.runs.real_rows import rows_of_people
     from fedsyn.table.data.joined import joined_files
+    from fedsyn.table.schema.joined import require_both
     from fedsyn.table.schema.whose import PersonColumn
 
     if len(files) == 1:
-        return rows_of_people(files[0], None, names, PersonColumn.of(schema), MOST_ROWS, rng)
+        rows = rows_of_people(files[0], None, names, PersonColumn.of(schema), MOST_ROWS, rng)
+        if schema is not None:  # a table of rows alone may be compared with one
+            require_both(rows.columns, schema, str(files[0]), "--real FILE of {} --real FILE of {}", among=names)
+        return rows
     if len(files) > 2 or schema is None or schema.persons is None or schema.persons.tables is None:
         raise ConfigError("--real: expected one table; two only of persons and of their rows, as the schema names them")
     return joined_files(files[0], files[1], schema, None)

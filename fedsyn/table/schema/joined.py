@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn.errors import DataError, nearest
 from fedsyn.lazy import pd
-from fedsyn.output import counted
+from fedsyn.output import counted, first_of
 from fedsyn.table.schema.frames import as_frame, require_text_names
 from fedsyn.table.schema.persons import Persons, require_records, row_columns
 from fedsyn.table.schema.whose import Whose, of_nobody
@@ -98,6 +98,33 @@ def one_table(tables: AnyTables, schema: Any) -> pd.DataFrame:
     for frame in (persons, rows):
         require_text_names(frame)
     return joined(persons, rows, schema, names)
+
+
+def require_both(
+    columns: Collection[str], schema: Any, name: str, way: str, among: Collection[str] | None = None
+) -> None:
+    """Refuses one table of two in the place of both.
+
+    Args:
+        columns: of the table.
+        schema: whether it is of two tables is looked up here.
+        name: of the table, for the message.
+        way: to give both, with {} for the name of each.
+        among: columns that matter; None: all.
+
+    Raises:
+        DataError: it lacks columns of one of the two.
+    """
+    persons = schema.persons
+    if persons is None or persons.tables is None:
+        return
+    for wanted, table in zip(_columns(schema), persons.tables, strict=True):
+        absent = [column for column in wanted if column not in columns and (among is None or column in among)]
+        if absent:
+            raise DataError(
+                f"{name} lacks columns of the table of {table} ({first_of(absent, 3)}): give both tables, "
+                f"{way.format(*persons.tables)}, or one in which they are joined"
+            )
 
 
 def persons_first(tables: Mapping[str, Collection[str]], schema: Any) -> tuple[str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 
 import fedsyn
 from fedsyn.errors import FedsynError, InputError
+from fedsyn.front.synthesizer import log
 from fedsyn.loading import load_config, parse_config
 from fedsyn.runs.engines import run
 from fedsyn.runs.holders import load_rows
@@ -250,6 +252,33 @@ def test_two_tables_are_one_schema() -> None:
     assert set(visits["patient"]) < set(patients["patient"])
     require_persons(visits.merge(patients, on="patient"))
     assert not visits[["admitted", "left", "severity"]].isna().any().any()
+
+
+def test_half_of_two_tables_is_not_compared() -> None:
+    """One of them lacks columns; both are fine, joined or apart."""
+    two = two_tables(hospital(200))
+    model = fitted(two, tables=["patients", "visits"])
+    for name, other in (("visits", "patients"), ("patients", "visits")):
+        sentence = rf"the table lacks columns of the table of {other} \(.*: give both tables, \{{'patients': \.\.\."
+        with pytest.raises(InputError, match=sentence):
+            model.evaluate(two[name])
+        with pytest.raises(InputError, match=sentence):
+            model.report(real=two[name])
+    assert model.evaluate(two).persons and model.evaluate(two["patients"].merge(two["visits"])).persons
+
+
+def test_identifiers_that_never_meet_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file's numbers lose their zeros in one of the tables; the command line says the same."""
+    for logger in (log, logging.root):  # nobody listens, as in a session of Python
+        monkeypatch.setattr(logger, "handlers", [])
+    two, tables = two_tables(hospital(200)), ["patients", "visits"]
+    other = {**two, "visits": two["visits"].assign(patient="0" + two["visits"]["patient"])}
+    sentence = rf"'visits' has {len(two['visits'])} rows of persons whom the table 'patients' does not have"
+    with pytest.warns(UserWarning, match=sentence):
+        fitted(other, least_rows=0, tables=tables)
+    model = fitted(two, tables=tables)
+    with pytest.warns(UserWarning, match=sentence):
+        model.evaluate(other)
 
 
 def test_what_is_computed_or_made_afresh_stays_in_its_table() -> None:

@@ -102,6 +102,15 @@ def test_from_two_files_to_a_report(call: Fedsyn) -> None:
     assert call("report", "out", "--data", files[0], "--data", files[1]).code == 0
     judged = call("evaluate", "out", "--real", files[0], "--real", files[1])
     assert judged.code == 0 and "300 real people, up to 5 rows each" in judged.out, judged
+    for file, sentence in ((files[1], "of patients (sex, born)"), (files[0], "of visits (admitted, ward)")):
+        refused = call("evaluate", "out", "--real", file)
+        assert refused.code == 2 and f"{file} lacks columns of the table {sentence}: give both" in flat(refused.err)
+    alone = call("evaluate", "out/synthetic_visits.csv", "--real", files[1])
+    assert alone.code == 0 and "270 real people, up to 5 rows each" in alone.out, alone
+    pd.read_csv(files[0]).merge(pd.read_csv(files[1]), how="left").to_csv("both.csv", index=False)
+    assert "300 real people" in call("evaluate", "out", "--real", "both.csv").out
+    checked = call("schema", "check", "out/schema.yaml", *(f"--data=out/synthetic_{n}.csv" for n in made))
+    assert checked.code == 0 and "6 columns" not in checked.out and "nothing needs approval" in checked.out, checked
     refused = call("evaluate", "out", "--real", files[0], "--real", files[1], "--real", files[1])
     assert refused.code == 2 and "two only of persons and of their rows" in flat(refused.err)
     refused = call("sample", "out", "--rows", "5", "--where", "ward=eye")
@@ -110,6 +119,17 @@ def test_from_two_files_to_a_report(call: Fedsyn) -> None:
     assert call("sample", "out", "--rows", "40", *asked, "--out", "some.csv").code == 0
     some = pd.read_csv("some.csv")
     assert some["born"].min() >= 1990 and some["patient_id"].value_counts().min() >= 2
+
+
+def test_single_rows_have_no_table_of_persons(call: Fedsyn) -> None:
+    """Each row would be a person of its own, with one visit, and nobody's number of visits is real."""
+    files = write(**tables())
+    assert call("init", *files).code == 0
+    assert call("schema", "review", "schema.yaml", "--all", "--data", files[0], "--data", files[1]).code == 0
+    result = call("run", "run.yaml", "--out", "out", "--set", "privacy.unit=row")
+    assert result.code == 0 and "a run for single rows knows no persons, so patients have no table" in flat(result.out)
+    assert sorted(path.name for path in Path("out").glob("synthetic*")) == ["synthetic.csv"]
+    assert "as 2 tables" not in Path("out/README.md").read_text(encoding="utf-8")
 
 
 def test_a_no_in_the_terminal_writes_no_run(call: Fedsyn, monkeypatch: pytest.MonkeyPatch) -> None:
