@@ -109,8 +109,9 @@ def rows_of(runs: Sequence[ComparedRun]) -> dict[str, Rows]:
     for name in sorted(measured, key=lambda name: name not in known):
         lower = known[name].lower_is_better if alike and name in known else None
         metrics.append((name, _marked([run.metrics.get(name, math.nan) for run in runs], lower)))
+    schemas: Rows = [] if alike else [("schema differs in", ["-", *(_other(runs[0], run) for run in runs[1:])])]
     return {
-        "settings": [(key, [_setting(run.settings.get(key)) for run in runs]) for key in shown],
+        "settings": [*((key, [_setting(run.settings.get(key)) for run in runs]) for key in shown), *schemas],
         "guarantee": [
             ("epsilon", [f"{run.epsilon:.4g}" for run in runs]),
             ("delta", [f"{run.delta:g}" for run in runs]),
@@ -118,6 +119,24 @@ def rows_of(runs: Sequence[ComparedRun]) -> dict[str, Rows]:
         ],
         "metrics": metrics,
     }
+
+
+def _other(first: ComparedRun, run: ComparedRun) -> str:
+    """Returns the columns in which schemas of runs differ.
+
+    What is said of no column goes by its key, such as constraints.
+    """
+    if run.schema == first.schema:
+        return "nothing"
+    parts = []
+    for one in (first, run):
+        known = yamlio.loads(one.schema, str(one.folder / "schema.yaml"))
+        known = dict(known) if isinstance(known, Mapping) else {}
+        columns = known.pop("columns", None)
+        parts.append((dict(columns) if isinstance(columns, Mapping) else {}, known))
+    both = zip(*parts, strict=True)
+    names = [name for here, there in both for name in {**here, **there} if here.get(name) != there.get(name)]
+    return ", ".join(map(str, names)) or "the order of columns"
 
 
 def _differs(key: str, runs: Sequence[ComparedRun]) -> bool:

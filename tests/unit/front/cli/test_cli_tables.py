@@ -282,6 +282,21 @@ def test_runs_stand_side_by_side(call: Fedsyn, here: Path) -> None:
     assert f"{best['metrics']['workload_error']:.4g}*" in lines["workload_error"]
 
 
+def test_runs_of_other_schemas_say_in_what_they_differ(call: Fedsyn, here: Path, tmp_path: Path) -> None:
+    """Nothing is the best of tables that are read by other schemas, and the columns that differ are named."""
+    for name in ("three", "four"):
+        shutil.copytree(here / "one", tmp_path / name)
+    schema = (tmp_path / "three" / "schema.yaml").read_text(encoding="utf-8")
+    other = schema.replace("upper: 99", "upper: 120").replace("label: ward", "label: age")
+    assert other != schema
+    (tmp_path / "three" / "schema.yaml").write_text(other, encoding="utf-8")
+    result = call("compare", here / "one", tmp_path / "three", tmp_path / "four")
+    line, rest = (line.split() for line in result.out.splitlines() if line.startswith("schema"))  # two runs abreast
+    assert line == ["schema", "differs", "in", "-", "age,", "label"] and rest[3:] == ["nothing"]
+    assert "*" not in "".join(result.out.splitlines()[:-1])
+    assert "schema" not in call("compare", here / "one", tmp_path / "four").out
+
+
 def test_many_runs_fit_into_80_columns(call: Fedsyn, here: Path) -> None:
     result = call("compare", *[here / "one", here / "two"] * 6)
     assert result.code == 0 and all(len(line) <= 80 for line in result.out.splitlines())
