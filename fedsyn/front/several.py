@@ -222,18 +222,27 @@ def held_of(schema: Schema, posterior: Posterior) -> list[list[str]]:
 
 
 def write_tables(
-    out: Path, release: ReleasedRun, count: int, rows: int | None, where: Mapping[str, Any], seed: int | None
+    out: Path,
+    release: ReleasedRun,
+    count: int,
+    rows: int | None,
+    where: Mapping[str, Any],
+    seed: int | None,
+    begins: Callable[[int], None] = lambda number: None,
 ) -> int:
     """Writes tables, their schema and tables.json into an existing folder.
 
     The tables are table_01.csv and so on, the schema is schema.yaml. Returns the number of rows of each
-    table.
+    table. `begins` takes the number of each table before it is drawn.
     """
     tables, named = PosteriorTables(release, rows, where), []
+    begins(1)
     for number, (schema, model, stream) in enumerate(tables.draws(count, Randomness(seed)), 1):
         name = f"table_{number:0{max(2, len(str(count)))}}.csv"
         named.append({"file": name, "rows": tables.size})
         write_synthetic(out / name, schema, model, tables.size, stream, keep=False, independent=True)
+        if number < count:
+            begins(number + 1)
     tables.schema.save(out / "schema.yaml")
     facts = {
         "format": FORMAT,

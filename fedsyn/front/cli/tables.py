@@ -243,10 +243,12 @@ def _several(
     release = read_release(source)
     conditions = read_conditions(release.schema, where)
     drawing = working(f"drawing {count} tables")
-    with writing(out), drawing, tempfile.TemporaryDirectory(dir=out.absolute().parent) as folder:
+    with writing(out), drawing as following, tempfile.TemporaryDirectory(dir=out.absolute().parent) as folder:
         staging = Path(folder) / "tables"
         staging.mkdir()
-        size = write_tables(staging, release, count, rows, conditions, seed)
+        size = write_tables(
+            staging, release, count, rows, conditions, seed, lambda at: following(f"drawing table {at} of {count}")
+        )
         if out.exists():
             out.rename(Path(folder) / "before")
         staging.replace(out)

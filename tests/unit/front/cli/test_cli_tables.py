@@ -18,7 +18,9 @@ import pytest
 import fedsyn
 from fedsyn.errors import InputError
 from fedsyn.evaluation.real.comparison import TableComparison
+from fedsyn.front.archive import read_release
 from fedsyn.front.cli.runs import show_result
+from fedsyn.front.several import write_tables
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 from fedsyn.runs.report import write_run_page
@@ -371,6 +373,12 @@ def test_several_tables_are_draws_of_their_own(call: Fedsyn, here: Path) -> None
     assert all(table.attrs["fedsyn"]["held"] == facts["held"] for table in saved)
     assert all(table.attrs["fedsyn"]["real_rows"] == facts["real_rows"] for table in saved)
     assert all(table.attrs["fedsyn"]["given"] == [] and "cost" in table.attrs["fedsyn"]["bins"] for table in saved)
+
+
+def test_each_of_several_tables_is_told_before_it_is_drawn(here: Path, tmp_path: Path) -> None:
+    begun = list[int]()
+    write_tables(tmp_path, read_release(here / "one"), 3, 20, {}, 0, begun.append)
+    assert begun == [1, 2, 3]
 
 
 def test_tables_under_a_condition_meet_it(call: Fedsyn, here: Path) -> None:
