@@ -171,7 +171,11 @@ def waiting(schema: Any) -> dict[str, tuple[str, ...]]:
     """Returns what was read from data and nobody approved, by column."""
     whose = {} if schema.persons is None else {schema.persons.id: schema.aside[schema.persons.id]}
     marks = {name: column.drafted for name, column in schema.columns.items()}
-    marks |= {name: (PERSONS,) for name, column in whose.items() if PERSONS in column.drafted}
+    marks |= {
+        name: tuple(mark for mark in (PERSONS, "width") if mark in column.drafted)
+        for name, column in whose.items()
+        if PERSONS in column.drafted
+    }
     columns = schema.columns | whose
     return {
         name: drafted
@@ -369,6 +373,7 @@ _WORDS = {
     "unlisted": "that rows hold words among its numbers",
     "missing": "whether values are missing",
     PERSONS: "what persons: says of it",
+    "width": "its number of digits",
 }
 
 

@@ -27,11 +27,14 @@ from fedsyn.table.schema.draft import Guess
 from fedsyn.table.schema.encoding import Encoder, numbers_alone
 from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn
 from fedsyn.table.schema.persons import Persons, persons_in_words
+from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import MISSING_TEXT, written
 from fedsyn.table.schema.whose import Whose, numbered
 
 # Share of persons who may stand twice in what is still taken for a table of persons.
 _TWICE = 0.1
+# Digits that an identifier which is made afresh may have.
+_MOST_DIGITS = 30
 # Column that no table has: the number of a row's person.
 _KEY = "\0key"
 #: What two tables need to be persons and their rows.
@@ -51,6 +54,7 @@ class ProposedPersons:
         rows: theirs.
         most: the largest number of rows.
         whose: (rows,) number of each row's person.
+        width: digits of the identifiers, where zeros in front make them as long as each other; else 0.
     """
 
     persons: Persons
@@ -58,6 +62,7 @@ class ProposedPersons:
     rows: int
     most: int
     whose: Integers
+    width: int
 
     @property
     def hint(self) -> str:
@@ -221,7 +226,7 @@ def persons_apart(guesses: Mapping[str, Guess], two: Apart) -> ProposedPersons:
         least_rows=0 if two.without else 1,
         tables=two.tables,
     )
-    return ProposedPersons(persons, two.without + len(counts), len(whose), most, whose)
+    return ProposedPersons(persons, two.without + len(counts), len(whose), most, whose, _width(two.whose[two.key]))
 
 
 def proposed_persons(
@@ -257,7 +262,7 @@ def proposed_persons(
         type(schema).from_dict(schema.to_dict() | {"persons": proposal.model_dump(mode="json")})
     except SchemaError:
         return None
-    return ProposedPersons(proposal, len(rows), len(whose), most, whose)
+    return ProposedPersons(proposal, len(rows), len(whose), most, whose, _width(frame[name]))
 
 
 def without_others(guesses: Mapping[str, Guess], frame: pd.DataFrame, holders: Codes) -> dict[str, Guess]:
@@ -296,8 +301,23 @@ def unmarked(guess: Guess) -> Guess:
 def marked(guess: Guess, proposed: ProposedPersons) -> Guess:
     """Returns the guess of the identifier, marked as one of persons."""
     assert isinstance(guess.column, IdentifierColumn)
-    column = guess.column.model_copy(update={"drafted": (*guess.column.drafted, PERSONS)})
+    width = {"width": proposed.width} if proposed.width else {}
+    column = guess.column.model_copy(update={**width, "drafted": (*guess.column.drafted, *width, PERSONS)})
     return replace(guess, column=column, hints=(proposed.hint,))
+
+
+def _width(identifiers: pd.Series) -> int:
+    """Returns the digits of numerals with zeros in front, else 0.
+
+    New ones are then as long as these. It is 0 unless all are equally long, and one begins with a zero.
+
+    >>> [_width(pd.Series(texts)) for texts in (["0883544", "1883544", None], ["12", "07", "7"], ["12", "17"])]
+    [7, 0, 0]
+    """
+    profile = Profile.of(identifiers)
+    size = len(profile.texts[0].as_py()) if profile.values else 0
+    alike = 1 < size <= _MOST_DIGITS and profile.any_matches("^0") and profile.all_match(rf"^[0-9]{{{size}}}$")
+    return size if alike else 0
 
 
 def rounded_up(rows: int) -> int:

@@ -65,6 +65,25 @@ def test_the_rows_of_a_second_table_are_of_people_too() -> None:
     assert draft.two is not None and draft.guesses["what"].rare == 1 and not draft.guesses["sex"].rare
 
 
+@pytest.mark.parametrize("two", [False, True])
+def test_identifiers_of_one_length_stay_as_long(two: bool) -> None:
+    """With zeros in front they are text, and 1, 2, 3 in their place would read as numbers; numbers have no width."""
+    table, widths = visits("burn", what=["flu", "burn"]), []
+    numbers = table["patient_id"].str[1:].astype(int)
+    for identifiers in (
+        numbers.map("{:07d}".format),
+        numbers + 1000,
+        numbers.map("{:07d}".format).replace("0000003", "3"),
+    ):
+        table = table.assign(patient_id=identifiers)
+        patients = pd.DataFrame({"patient_id": table["patient_id"].unique(), "sex": ["f", "m", "m"] * 40 + ["f"]})
+        draft = draft_of(Schema, {"patients": patients, "visits": table} if two else table)
+        column = draft.schema.aside["patient_id"]
+        widths.append(column.width)  # type: ignore[attr-defined]
+        assert ("width" in draft.schema.unapproved["patient_id"]) == (widths[-1] > 0) == ("width" in column.drafted)
+    assert widths == [7, 0, 0]
+
+
 def test_a_long_list_has_the_words_of_enough_people() -> None:
     table = visits("one patient's", what=[f"word {i}" for i in range(150)])
     table.loc[:299, "what"] = "common"  # 60 patients
