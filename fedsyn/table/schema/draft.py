@@ -60,6 +60,8 @@ from fedsyn.table.schema.written import (
 # A column lists at most so many values; of a longer list, those that enough rows hold.
 MOST_CATEGORIES = 500
 LONG_LIST = 100
+# Share of texts with a digit, from which on they are codes.
+_CODES = 0.8
 # An integer label with at most this many different values is a class, not a quantity.
 _MOST_CLASSES = 20
 # Digits of Arrow's decimals of 128 bits.
@@ -562,12 +564,19 @@ def _of_persons(series: pd.Series, guess: Guess, options: GuessOptions) -> str |
     """Returns a hint on a kept column of persons, or None.
 
     The column's name says so, or most of its rows hold values that are too rare to list, as the numbers of persons are.
+    Where a few persons have many rows each, most of the values are, and a quarter of the rows: then codes are asked
+    about, which have digits.
     """
-    unlisted = bool(guess.folded[1]) and guess.folded[1] * 2 > options.profile(series).present
+    values, rows = guess.folded
+    unlisted = False
+    if rows:
+        shown = options.profile(series)
+        many = 2 * values > guess.values and 4 * rows > shown.present and shown.share_matching("[0-9]") > _CODES
+        unlisted = many or 2 * rows > shown.present
     if not unlisted and not vocabulary.names_an_identifier(str(series.name), guess.values):
         return None
     profile = Profile.of(series)
-    return f"{_several_rows(profile)} (kind: identifier, person: true)" if profile.values < profile.present else None
+    return vocabulary.of_persons(_several_rows(profile)) if profile.values < profile.present else None
 
 
 def guess_of(series: pd.Series, options: GuessOptions) -> Guess:

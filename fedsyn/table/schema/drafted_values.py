@@ -22,7 +22,7 @@ from fedsyn.table.schema.encoding import numbers_alone
 from fedsyn.table.schema.formats import plain
 from fedsyn.table.schema.ordered import DateColumn, TemporalColumn, WrittenNumber
 from fedsyn.table.schema.profile import held_by
-from fedsyn.table.schema.vocabulary import ENOUGH, FEW_ROWS, codes_apart, limit_in, sentinel
+from fedsyn.table.schema.vocabulary import ENOUGH, FEW_ROWS, codes_apart, limit_in, of_persons, sentinel, several_rows
 
 #: A table keeps the share of a value if it is off by no more than this: half of what is called lost
 #: (`fedsyn.evaluation.verdict.LOST`; a test holds the two together). A value whose bin would smear more of it over its
@@ -37,6 +37,9 @@ _OFTEN, _MOST_CODES = 0.01, 5
 
 # The first days of 1990 and 2050, as Excel counts days.
 _EXCEL = 32_874, 54_789
+# Different numbers that it takes to be those of persons (more than years, ages and days of a year that are in use), and
+# the largest share of them that may end in the same digit.
+_MANY, _LAST_DIGIT = 200, 0.2
 _MONTH = 365.2425 / 12  # days
 
 Counts = npt.NDArray[np.int64]
@@ -233,19 +236,47 @@ def far_codes(numbers: Floats, counts: Counts, known: Collection[float]) -> list
 
 
 def hints_on_numbers(
-    column: BinnedColumn, series: pd.Series, missing: frozenset[str], whose: Integers | None = None
+    column: BinnedColumn,
+    series: pd.Series,
+    missing: frozenset[str],
+    whose: Integers | None = None,
+    asks: bool = True,
 ) -> tuple[str, ...]:
     """Returns hints on a column of numbers; of several the first.
 
-    The arguments are those of `Held.of`.
+    The arguments are those of `Held.of`. `asks`: whether the numbers may be those of persons, whom no other column has.
     """
-    numbers, _, counts = Held.of(column, series, missing, whose)
+    numbers, rows, counts = Held.of(column, series, missing, whose)
     if column.scale[0] != NUMBERS or not len(numbers):
         return ()
     values = [float(column.bound(number)) for number in numbers.tolist()]
     hint = sentinel(values, counts) or days_of_excel(column, values)
     hint = hint or (codes_apart(values, counts) if not column.values else None)
+    if hint is None and asks and number_persons(np.array(values), rows):
+        hint = of_persons(several_rows(str(series.name), len(rows), int(rows.sum()), int(rows.max())))
     return (hint,) if hint else ()
+
+
+def number_persons(values: Floats, rows: Counts) -> bool:
+    """Returns whether numbers that repeat may be those of persons.
+
+    They are whole, not negative, and many, none has a twentieth of the rows, as zero bytes or no steps have, and they
+    end in all digits alike, as quantities that people round do not. Either
+    they begin far from zero and fill their range evenly, as members 10000 to 11999 do, or they repeat although they are
+    few of their range, as no measured quantity does. Post codes and articles may look so, too: it is a question.
+
+    Args:
+        values: (k,) different ones, ascending.
+        rows: (k,) of each.
+    """
+    k, n = len(values), int(rows.sum())
+    if k < _MANY or 2 * k > n or 20 * rows.max() > n or values[0] < 0 or (values != np.floor(values)).any():
+        return False
+    if np.bincount((values % 10).astype(np.int64), minlength=10).max() > _LAST_DIGIT * k:
+        return False
+    wide = float(values[-1] - values[0]) + 1.0
+    tenths = np.bincount((10.0 * (values - values[0]) / wide).astype(np.int64), rows, 10)
+    return bool((k >= 0.8 * wide and values[0] >= wide and tenths.min() >= n / 20) or 10 * k <= wide)
 
 
 def days_of_excel(column: BinnedColumn, values: Sequence[float]) -> str | None:

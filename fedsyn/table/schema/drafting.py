@@ -138,7 +138,7 @@ def in_bins(
     for frame, whose in tables:
         columns = {name: guess.column for name, guess in guesses.items() if name in frame.columns}
         for name, column in resolved(columns, frame, words, bins, width=width, whose=whose).items():
-            hints = (*guesses[name].hints, *hints_on_numbers(column, frame[name], words, whose))
+            hints = (*guesses[name].hints, *hints_on_numbers(column, frame[name], words, whose, len(tables) == 1))
             binned[name] = replace(guesses[name], column=column, hints=hints)
     quantities = (DecimalColumn, NumericColumn)
     bounds = {n: (g.column.lower, g.column.upper) for n, g in binned.items() if isinstance(g.column, quantities)}

@@ -133,6 +133,11 @@ def several_rows(name: str, values: int, rows: int, most: int, *, persons: bool 
     return f"{each}{either}{FOR_ONE_ROW}; {PROTECT_PERSONS}"
 
 
+def of_persons(sentence: str) -> str:
+    """Returns a hint for a kept column of persons, perhaps."""
+    return f"{sentence} (kind: identifier, person: true)"
+
+
 def is_shared(name: str) -> bool:
     """Returns whether persons share the values of a column.
 

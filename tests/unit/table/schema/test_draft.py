@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.table.data.sources import read_cells
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.column_base import ASIDE
+from fedsyn.table.schema.column_base import ASIDE, AsideColumn
 from fedsyn.table.schema.columns import KINDS
 from fedsyn.table.schema.draft import Guess, drafted_schema
 from fedsyn.table.schema.drafted_bins import FINEST
@@ -396,6 +396,35 @@ def test_a_kept_column_that_may_name_persons_has_a_hint() -> None:
     assert found["device_id"].hints[0].endswith("(kind: identifier, person: true)") and not found["kind"].hints
     seldom = draft_columns(pd.DataFrame({"who": [f"w{k % 900}" for k in range(5000)], "y": [1, 2] * 2500}), text=True)
     assert "900 different values in 5,000 rows, up to 6 each" in seldom["who"].hints[0]
+
+
+def _payments(rows: int = 8000, people: int = 1200) -> pd.DataFrame:
+    """A quarter of the people make most of the payments; nothing is named for what it is."""
+    rng = np.random.default_rng(0)
+    often = rng.pareto(2.0, people) + 0.3
+    who = 10_000 + rng.choice(people, rows, p=often / often.sum())
+    amount = np.round(rng.gamma(2.0, 400.0, rows), -1).astype(int)
+    height = rng.normal(1700, 70, rows).round().astype(int)
+    sent = np.where(rng.random(rows) < 0.4, 0, rng.integers(1, 60_000, rows) // 7 * 7)
+    far = rng.choice(10**6, people, replace=False)[who - 10_000]
+    return pd.DataFrame({"x1": who, "x2": [f"K{n}" for n in who], "x3": far, "x4": amount, "x5": height, "x6": sent})
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_numbers_that_may_be_persons_have_a_hint_whatever_their_name(text: bool) -> None:
+    """Numbers without gaps, codes of which a few are frequent, and numbers far apart; no amount, height or count."""
+    table = _payments()
+    guesses = draft_columns(table.astype(str) if text else table, text=text)
+    asked = {name for name, guess in guesses.items() for hint in guess.hints if "if they are persons" in hint}
+    assert asked == {"x1", "x2", "x3"}
+    assert all(not isinstance(guesses[name].column, AsideColumn) for name in asked)  # it asks, and decides nothing
+
+
+def test_nobody_is_asked_who_a_person_is_where_it_is_known() -> None:
+    table = _payments()[["x1", "x4"]].assign(patient_id=lambda rows: rows["x1"].map("P{}".format))
+    schema = Schema.draft(table)
+    assert schema.persons is not None and schema.persons.id == "patient_id"
+    assert not any("if they are persons" in hint for hint in schema.hints.get("x1", ()))
 
 
 @pytest.mark.parametrize("typed", [False, True])
