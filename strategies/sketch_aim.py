@@ -25,6 +25,7 @@ from fedsyn.evaluation.predicted.effects import independent
 from fedsyn.inference import Model, estimate
 from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity, PlannedTree
 from fedsyn.inference.estimation import estimate_config
+from fedsyn.inference.junction_tree import model_size, pass_cost
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.mechanism import Clique, Measurement, MechanismStrategy, ModelView, Protocol, Sum, Summed
 from fedsyn.plugins.clients.sketch_aim import (
@@ -83,6 +84,7 @@ class SketchAim(MechanismStrategy):
     smooths = True
     has_factors = True
     sketches: Sketched | None = None  # the last sketches
+    limited = 0.0  # the last plan for the whole tree sets it
     _view: ModelView | None = None
 
     def protocol(self) -> Protocol:
@@ -442,10 +444,22 @@ class SketchAim(MechanismStrategy):
         """Returns the part of the tree that a round's plan may fill.
 
         A plan takes each clique to tell nothing of the others, so given all of the tree at once it foresees less error
-        than there will be. Fits of earlier rounds show what is missed beside them.
+        than there will be. Fits of earlier rounds show what is missed beside them. Structural zeros fill a part of the
+        tree from the start, so the rounds share what is left: a first round that had room for nothing would spend the
+        whole budget on one-way marginals.
         """
         rounds: int = self.options.rounds
-        return t / rounds
+        filled = self.filled
+        return filled + (1.0 - filled) * t / rounds
+
+    @cached_property
+    def filled(self) -> float:
+        """Part of the tree that structural zeros take; 0 without any."""
+        if not self.domain.zeros:
+            return 0.0
+        node = self.config.inference
+        cells, cost = model_size(self.domain, []), pass_cost(self.domain, [])
+        return min(1.0, max(cells / node.max_cells, cost / node.max_message_passing_cost))
 
     @cached_property
     def planner(self) -> Planner:
@@ -560,17 +574,21 @@ class SketchAim(MechanismStrategy):
     def noted(self, plan: MeasurementPlan, errors: ModelErrors, share: float, budget: float) -> list[int]:
         """Returns a plan's cliques, and notes what the tree left out.
 
-        If the whole tree was this plan's share and it is full, the record says what a larger one would be worth.
+        If the whole tree was this plan's share, and something had no room, the record says what a larger tree would be
+        worth.
         """
         cliques = self.candidates.cliques
-        if plan.full and share == 1.0:
-            inside = contained_in(self.capacity.cliques)
+        if share == 1.0:
+            inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share, PLANNED_ATTRIBUTES)
             every = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q)]
-            unlimited = self.planner.best(errors, every, OneByOne(), budget).error
+            if plan.full or not all(map(fits, (cliques[i] for i in every))):
+                unlimited = self.planner.best(errors, every, OneByOne(), budget).error
+                self.limited = max(0.0, 1.0 - unlimited / plan.error)
+        if self.limited:
             self.record.notes.append(
                 "some cliques promised a gain and would make the model larger than inference.max_cells or "
                 "max_message_passing_cost allow; without these limits the predicted error would be "
-                f"{max(0.0, 1.0 - unlimited / plan.error):.0%} less"
+                f"{self.limited:.0%} less"
             )
         errors.steps.update(plan.steps)
         return plan.cliques

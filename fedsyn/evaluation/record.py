@@ -18,6 +18,8 @@ COMPARISON_FILE = "comparison.json"
 FEDERATED_FILE = "federated_evaluation.json"
 #: Predicted from what was released: public.
 PREDICTED_FILE = "predicted_quality.json"
+#: Share of the predicted error from which on limits of the model's size are named first of what to change.
+LIMITED = 0.2
 
 
 class Evaluation(Shown, ABC):
@@ -62,6 +64,16 @@ class Evaluation(Shown, ABC):
     def of_document(cls, document: Mapping[str, Any]) -> Self:
         """Inverse of `document`."""
         return cls.from_dict(document)
+
+
+def of_limits(widest: Sequence[str]) -> str:
+    """Returns a clause on what helps a model that limits keep small.
+
+    >>> of_limits(["admitted", "discharged"])
+    'use fewer bins for admitted and discharged, or raise inference.max_message_passing_cost and max_cells'
+    """
+    few = f"use fewer bins for {' and '.join(widest)}, or " if widest else ""
+    return f"{few}raise inference.max_message_passing_cost and max_cells"
 
 
 def of_unlisted(names: Sequence[str], numbers: Collection[str], ordered: Sequence[str] = ()) -> str:

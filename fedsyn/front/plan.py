@@ -83,6 +83,7 @@ class Rehearsal:
             than a tenth of the rows; 0: not known.
         messages, up, down: messages of an average holder, and megabytes.
         seconds: of computing, on this machine, one holder after the other.
+        limits: what to do about limits on the model's size that cost much, as one clause; empty where none do.
     """
 
     error: float
@@ -97,6 +98,7 @@ class Rehearsal:
     up: float
     down: float
     seconds: float
+    limits: str = ""
 
 
 Rehearsed = tuple[Rehearsal, ReleasedRun]
@@ -413,6 +415,7 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
         costs["client_mb_up"],
         costs["client_mb_down"],
         seconds,
+        "" if release.predicted is None else release.predicted.limits(),
     )
     return rehearsal, release
 

@@ -198,6 +198,11 @@ class MechanismStrategy(Driver):
         """
         return ()
 
+    @property
+    def limited(self) -> float:
+        """Share of the predicted error that the model's limits cost."""
+        return 0.0
+
     def measurements_of(self, cohort: Sequence[int], request: SumRequest, sigma: float) -> Steps:
         """Asks a cohort for marginals.
 

@@ -84,10 +84,9 @@ def finish(
     metrics: dict[str, float] = {}
     with said_if_it_fails("the predicted quality", progress):
         looks = strategy.sketch_errors()
-        keep_looks(out, looks, shrunk=strategy.is_shrunk)
-        save_evaluation(
-            out, predict_quality(model, evidence, looks, strategy.workload, strategy.is_shrunk, schema=schema)
-        )
+        keep_looks(out, looks, shrunk=strategy.is_shrunk, limited=strategy.limited)
+        known = (strategy.workload, strategy.is_shrunk, schema, strategy.limited)
+        save_evaluation(out, predict_quality(model, evidence, looks, *known))
         (out / LOOKS_FILE).unlink()
     if evaluated:
         assert synthetic is not None

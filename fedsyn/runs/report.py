@@ -290,7 +290,7 @@ def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
     return alarms(facts_of(config, read_facts(out / "ledger.json"), model, load_evaluations(out)))
 
 
-def keep_looks(out: Path, sketch_errors: Iterable[SketchError], *, shrunk: bool) -> None:
+def keep_looks(out: Path, sketch_errors: Iterable[SketchError], *, shrunk: bool, limited: float) -> None:
     """Keeps the sketches' errors for `predict_quality`.
 
     `predict_quality` reads them beside the model and its measurements.
@@ -299,7 +299,7 @@ def keep_looks(out: Path, sketch_errors: Iterable[SketchError], *, shrunk: bool)
     for one in sketch_errors:
         groups = None if one.groups is None else [np.asarray(group).tolist() for group in one.groups]
         looks.append({**vars(one), "clique": list(one.clique), "groups": groups})
-    write_json(out / LOOKS_FILE, {"shrunk": shrunk, "looks": looks}, indent=None)
+    write_json(out / LOOKS_FILE, {"shrunk": shrunk, "limited": limited, "looks": looks}, indent=None)
 
 
 def _predict(config: RunConfig, out: Path) -> str:
@@ -319,7 +319,8 @@ def _predict(config: RunConfig, out: Path) -> str:
             looks.append(SketchError(**{**one, "clique": tuple(one["clique"]), "groups": groups}))
         evidence = load_evidence(file, model.domain) if file.is_file() else None
         workload = strangers_workload(config.workload, schema.domain)
-        save_evaluation(out, predict_quality(model, evidence, looks, workload, facts["shrunk"], schema))
+        known = (workload, facts["shrunk"], schema, facts.get("limited", 0.0))
+        save_evaluation(out, predict_quality(model, evidence, looks, *known))
     except (FedsynError, OSError, KeyError, TypeError, ValueError, ArithmeticError) as error:
         return f"The quality could not be predicted from {LOOKS_FILE} ({type(error).__name__})."
     (out / LOOKS_FILE).unlink()
@@ -337,7 +338,9 @@ def compare(config: RunConfig, schema: Schema, data: EvaluationInput, real: Real
     synthetic = rows_of_people(table, reading_of(table, schema), schema.order, by, MOST_ROWS, rng)
     rows, held_out = real.read(schema.order, MOST_ROWS, rng, by)
     comparison = compare_tables(rows, synthetic, holdout=held_out, schema=schema, rng=rng)
-    save_evaluation(out, replace(comparison, scales=scales(config.evaluation.metrics, data, rng)))
+    predicted = load_evaluation(out, PredictedQuality)
+    limits = "" if predicted is None else predicted.limits()
+    save_evaluation(out, replace(comparison, limits=limits, scales=scales(config.evaluation.metrics, data, rng)))
 
 
 def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:

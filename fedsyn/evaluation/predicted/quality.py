@@ -26,7 +26,16 @@ from fedsyn.evaluation.predicted.effects import Effects, Released, Scenario, Ske
 from fedsyn.evaluation.predicted.links import SeenLinks, seen_links
 from fedsyn.evaluation.predicted.moments import MOMENT_DOUBT, QUANTILE, SeenMoments, seen_moments
 from fedsyn.evaluation.predicted.unlisted import UnlistedShare, clauses, unlisted_shares
-from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, percent, sentence, short
+from fedsyn.evaluation.record import (
+    LIMITED,
+    PREDICTED_FILE,
+    Evaluation,
+    of_limits,
+    of_unlisted,
+    percent,
+    sentence,
+    short,
+)
 from fedsyn.evaluation.verdict import LOST, Judged, OfPersons, Verdict, folded, foremost, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.notebook import Bar, View
@@ -107,6 +116,8 @@ class PredictedQuality(Evaluation):
         of: what the shares are of: 'rows', or 'people' where a table of records has one of each.
         people, steps: the links of persons, and of a row and the next one, in such a table; `seen` has those inside
             rows then.
+        limited: share of the predicted error that the limits on the model's size cost, as the mechanism's plan foresaw.
+        widest: columns that fill the model most, where limits cost something.
     """
 
     FILE = PREDICTED_FILE
@@ -128,6 +139,8 @@ class PredictedQuality(Evaluation):
     of: str = "rows"
     people: SeenLinks = field(default_factory=SeenLinks)
     steps: SeenLinks = field(default_factory=SeenLinks)
+    limited: float = 0.0
+    widest: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns JSON values."""
@@ -140,6 +153,8 @@ class PredictedQuality(Evaluation):
             del document["of"], document["people"], document["steps"]
         if not self.unlisted:  # a schema without such columns has nothing to say of them
             del document["unlisted"]
+        if not self.limited:
+            del document["limited"], document["widest"]
         return {key: value for key, value in document.items() if value not in ("", None)}
 
     @classmethod
@@ -239,6 +254,8 @@ class PredictedQuality(Evaluation):
         folded += [one.column for one in unlisted if not one.ordered]
         if folded or unlisted:
             return of_unlisted(folded, self.numbers, [one.column for one in unlisted if one.ordered])
+        if limits := self.limits():
+            return limits
         gains = {name: error for name, error in self.scenarios.items() if name.startswith("twice")}
         best = f"run with {min(gains, key=lambda name: gains[name])}" if gains else "raise epsilon or bring more rows"
         best = best.replace("rows", self.of)
@@ -247,6 +264,10 @@ class PredictedQuality(Evaluation):
             have = "has" if len(orderless) == 1 else "have"
             return f"if {first_of(orderless, 3)} {have} an order, list the values in it (ordered: true). Else {best}"
         return best
+
+    def limits(self) -> str:
+        """Returns what to do about costly limits, as one clause."""
+        return of_limits(self.widest) if self.limited >= LIMITED else ""
 
     def sentence(self) -> str:
         """Returns the verdict and the predicted error, as one clause."""
@@ -300,7 +321,9 @@ class PredictedQuality(Evaluation):
         if self.workload_error is None or self.workload_error.source == "unknown" or not self.scenarios:
             return ""
         gains = {name: 1.0 - error / self.workload_error.value for name, error in self.scenarios.items()}
+        gains["no limits"] = self.limited
         words = {
+            "no limits": "about {} smaller without the limits on the model's size",
             "twice the rows": "about {} smaller with twice the " + self.of,
             "twice the epsilon": "about {} smaller with twice the epsilon",
             "every association that was seen": "up to {} smaller if the model had every association that was seen",
@@ -324,6 +347,7 @@ def predict_quality(
     workload: Workload,
     shrunk: bool = True,
     schema: Schema | None = None,
+    limited: float = 0.0,
 ) -> PredictedQuality:
     """Returns the predicted quality of a run's table.
 
@@ -334,6 +358,7 @@ def predict_quality(
         workload: of the run.
         shrunk: whether its fit was shrunk towards independence.
         schema: of the table; None: what `other` and an order are is not known.
+        limited: share of the predicted error that the limits on the model's size cost.
     """
     sketch_errors = list(sketch_errors)
     unlisted = _unlisted(schema, model, evidence)
@@ -343,10 +368,7 @@ def predict_quality(
     domain = model.domain
     ones = [(name,) for name in domain]
     cliques, weights = _formed(workload, domain)
-    pairs = list(combinations(domain, 2))
-    if len(pairs) > _MOST:
-        pairs = sorted({pair for q in cliques for pair in combinations(q, 2)}, key=domain.axes)[:_MOST]
-    pairs = [pair for pair in pairs if domain.size(pair) <= _LARGEST]
+    pairs = _pairs(domain, cliques)
     places = list(dict.fromkeys([*ones, *pairs, *cliques]))
     # Errors of the run as it was, and as it might have been.
     predictor = Predictor(model, evidence, sketch_errors, places, shrunk)
@@ -375,8 +397,17 @@ def predict_quality(
         *(({}, ()) if schema is None else _other(schema, predictor.effects.masses)),
         unlisted,
         label=None if schema is None else schema.label,
+        **_of_limits(domain, schema, limited),
         **_of_persons(schema, predictor.effects, sketch_errors, pairs, moments),
     )
+
+
+def _pairs(domain: Domain, cliques: Sequence[Clique]) -> list[Clique]:
+    """Returns the listed pairs: of many columns those in cliques."""
+    pairs = list[Clique](combinations(domain, 2))
+    if len(pairs) > _MOST:
+        pairs = sorted({pair for q in cliques for pair in combinations(q, 2)}, key=domain.axes)[:_MOST]
+    return [pair for pair in pairs if domain.size(pair) <= _LARGEST]
 
 
 def _of_persons(
@@ -407,6 +438,25 @@ def _apart(schema: Schema | None, pairs: Sequence[Clique]) -> tuple[list[Clique]
     people = [pair for pair in pairs if COUNT in pair and own | {COUNT} >= {*pair}]
     steps = [pair for pair in pairs if row & {*pair} and after & {*pair}]
     return inside, people, steps
+
+
+def _of_limits(domain: Domain, schema: Schema | None, limited: float) -> dict[str, Any]:
+    """Returns the cost of the model's limits, where there is one."""
+    return {"limited": short(limited), "widest": _widest(domain, schema)} if limited else {}
+
+
+def _widest(domain: Domain, schema: Schema | None) -> tuple[str, ...]:
+    """Returns the columns whose bins fill the model most.
+
+    Of stated rules, which no model does without, they are those of the largest; else the two with most values. What
+    records add to the columns of a table has no bins that anybody chose.
+    """
+    names = [*domain] if schema is None else [*schema.rows.order]
+    base = {name: name for name in names} | {next_name(name): name for name in names}
+    rules = [q for q, _ in domain.zeros if base.keys() >= {*q}]
+    if rules:
+        return tuple(dict.fromkeys(base[name] for name in max(rules, key=domain.size)))
+    return tuple(sorted((name for name in names if name in domain), key=domain.__getitem__, reverse=True)[:2])
 
 
 def _unlisted(schema: Schema | None, model: AnyModel, evidence: Evidence | None) -> tuple[UnlistedShare, ...]:

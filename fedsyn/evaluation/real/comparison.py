@@ -74,6 +74,7 @@ class TableComparison(Evaluation):
         persons: of a table that has several rows of one person; None: its rows stand for themselves, or see `missing`.
         constraints: of the schema; empty where there is none.
         scales: metric of the run -> name of a reference -> value; None: not finite.
+        limits: what to do about limits on the model's size that cost much, as one clause; empty where none do.
     """
 
     FILE = COMPARISON_FILE
@@ -96,6 +97,7 @@ class TableComparison(Evaluation):
     persons: PersonsScore | None = None
     constraints: tuple[ConstraintScore, ...] = ()
     scales: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    limits: str = ""
 
     @property
     def column_score(self) -> float:
@@ -137,6 +139,8 @@ class TableComparison(Evaluation):
         if read := [column for column in unread if column.gone > LOST["other"] or column.ordered]:
             numbers = [column.name for column in read if column.ordered]
             return of_unlisted([column.name for column in read], numbers)
+        if self.limits:
+            return self.limits
         if cut := [column.name for column in lost if column.by_schema]:
             return f"set other bounds and bins for {first_of(cut, 3)}. The real rows lose as much to them without noise"
         links = [pair for pair in self.pairs if pair.linked and pair.judged().state == "lost"]

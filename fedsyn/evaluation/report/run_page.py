@@ -403,7 +403,7 @@ _BY_ROUND = {
 
 def _made(facts: RunFacts) -> Iterator[Piece]:
     if facts.edges is not None and not facts.edges:
-        yield "The model joins no columns. It draws each one independently of the others."
+        yield "The model joins no columns. It draws each one independently of the others, but for stated rules."
     elif facts.edges:
         joined = {name for edge in facts.edges for name in edge[:2]}
         alone = [name for name in facts.domain if name not in joined]
@@ -413,6 +413,8 @@ def _made(facts: RunFacts) -> Iterator[Piece]:
         rows = [[a, b, f"{v:.2f}"] for a, b, v in sorted(facts.edges, key=lambda edge: -edge[2])]
         caption = "Pairs of the model, the strongest first"
         yield Table(("column", "column ", "association in the model"), rows, caption, folded="The pairs of the model")
+    if facts.predicted is not None and (limits := facts.predicted.limits()):
+        yield f"A larger model would be better: {limits}."
     yield from _rounds(facts)
     if not facts.public and (costs := _costs(facts)).rows:
         yield costs

@@ -112,7 +112,9 @@ def _table(plan: Plan) -> Table:
 def _texts(plan: Plan) -> list[str]:
     expected, minutes = plan.expected[plan.own], plan.minutes
     lasts = f"{60.0 * minutes:,.0f} seconds" if minutes < 2.0 else f"{minutes:,.0f} minutes"
+    limits = expected.run.limits
     return [
+        *([f"A larger model would be better: {limits}."] if limits else []),
         "Errors are distances of marginals, 0 (equal) to 2; the range held the true one in nine of ten runs of "
         "sketch_aim on the tables that chose it. 'links from 0.3 in 20': in 20 pairs nine of ten links with an "
         "association (Cramér's V) above 0.3 would be seen; nothing can be said about the others.",

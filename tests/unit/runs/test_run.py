@@ -148,3 +148,34 @@ def test_rows_that_coins_divided_are_not_measured_again(tmp_path: Path) -> None:
     table().to_csv(tmp_path / "rows.csv", index=False)
     with pytest.raises(DataError, match="coins divided them"):
         write_full_report(tmp_path / "out", data=[str(tmp_path / "rows.csv")])
+
+
+def test_a_run_whose_limits_leave_no_room_says_so_on_its_page_and_in_its_readme(tmp_path: Path) -> None:
+    """Names the columns of the rule, which fill the model, before epsilon and more rows."""
+    rng = np.random.default_rng(0)
+    start = rng.integers(0, 100, 4000)
+    whole = {"kind": "numeric", "lower": 0, "upper": 100, "bins": 20, "dtype": "integer"}
+    document = {
+        "columns": {n: whole if n in ("start", "end") else {**whole, "bins": 10} for n in ("start", "end", "c", "d")},
+        "constraints": ["start <= end"],
+        "approved": True,
+    }
+    frame = pd.DataFrame({"start": start, "end": np.minimum(start + rng.integers(0, 20, 4000), 99), "c": start // 2})
+    frame["d"] = frame["c"] + rng.integers(0, 10, 4000)
+    (tmp_path / "schema.json").write_text(json.dumps(document), encoding="utf-8")
+    limited = config(
+        tmp_path,
+        mechanism={"name": "sketch_aim"},
+        data={"source": "my rows", "schema": str(tmp_path / "schema.json")},
+        federation={"clients": 1},
+        inference={"max_cells": 620},
+        runtime={"seed": 1},
+    )
+    run(limited, tmp_path / "out", table=frame)
+    limits = "use fewer bins for start and end, or raise inference.max_message_passing_cost and max_cells"
+    predicted = json.loads((tmp_path / "out" / "predicted_quality.json").read_text(encoding="utf-8"))
+    assert predicted["limited"] >= 0.2 and predicted["verdict"].endswith(f"Next: {limits}.")
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))["quality"]["limits"] == limits
+    assert f"Next: {limits}." in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert f"A larger model would be better: {limits}." in page

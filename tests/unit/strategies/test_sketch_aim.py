@@ -520,15 +520,37 @@ def test_a_round_plans_for_its_part_of_the_tree() -> None:
     assert sizes[True] <= 100 / 3 < sizes[False] <= 100
 
 
+def test_rounds_share_the_room_that_structural_zeros_leave() -> None:
+    """A first round without room would spend the whole budget on one-way marginals."""
+    columns = {name: {"kind": "numeric", "lower": 0, "upper": 12, "bins": 12} for name in ("start", "end", "a", "b")}
+    schema = Schema.from_dict({"columns": columns, "constraints": ["start <= end"], "approved": True})
+    rng = np.random.default_rng(0)
+    start, a = rng.integers(0, 12, (2, 2000))
+    frame = pd.DataFrame({"start": start, "end": np.maximum(start, rng.integers(0, 12, 2000)), "a": a, "b": a})
+    cells = 144 + 12 + 12
+    setup = config(1, {"inference": {"max_cells": 4 * cells}, "privacy": {"epsilon": 5.0, "delta": 1e-5}})
+    codes = schema.block(frame).codes
+    strategy = SketchAim(setup, schema.domain, schema.sha256, randomness=Randomness(0))
+    rounds = strategy.options.rounds
+    assert model_size(schema.domain, []) == cells and strategy.filled == 0.25
+    assert [strategy.share_of_tree(t) for t in (1, rounds)] == [pytest.approx(0.25 + 0.75 / rounds), 1.0]
+    table = replace(TABLE, schema=schema, frame=frame)
+    records = finished(execute(setup, Federation(table, (codes,)))).strategy.records
+    assert any("a × b" in record.selected for record in records)
+    assert SketchAim(setup, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0)).filled == 0.0, "no zeros"
+
+
 def test_the_last_round_says_what_a_larger_model_would_be_worth() -> None:
     nodes = {"inference": {"max_cells": 100}, "privacy": {"epsilon": 5.0, "delta": 1e-5}}
     parts = tuple(dependent()[k::3] for k in range(3))
     for room in (True, False):
-        records = finished(run(parts, nodes=nodes, room=room)).strategy.records
+        strategy = finished(run(parts, nodes=nodes, room=room)).strategy
+        records = strategy.records
         notes = [note for record in records for note in record.notes if "max_cells" in note]
         assert len(notes) == 1 and notes[0] in records[-1].notes
         found = re.search(r"without these limits the predicted error would be (\d+)% less", notes[0])
         assert found and 0 < int(found[1]) < 100
+        assert f"{strategy.limited:.0%}" == f"{found[1]}%"
 
 
 def test_what_is_known_of_a_clique_adds_up_over_its_measurements() -> None:

@@ -248,7 +248,8 @@ def _left_behind(
         except FedsynError as error:
             raise AssertionError(f"the run failed: {error}") from None
         finish(config, prepared, strategy, out, 0.0, full_page=False)
-        keep_looks(out, strategy.sketch_errors(), shrunk=strategy.is_shrunk)  # stays where nothing can be predicted
+        # It stays where nothing can be predicted.
+        keep_looks(out, strategy.sketch_errors(), shrunk=strategy.is_shrunk, limited=strategy.limited)
         return tape, {name: (out / name).read_bytes() if (out / name).is_file() else b"" for name in PUBLIC}
 
 

@@ -96,6 +96,17 @@ def test_what_to_do_next_is_what_costs_most() -> None:
         assert replace(QUALITY, unlisted=(less,)).remedy() == "run with twice the epsilon"
 
 
+def test_limits_that_cost_a_fifth_of_the_error_are_named_before_epsilon() -> None:
+    """Values that the schema does not list stand before them."""
+    limited = replace(QUALITY, limited=0.2, widest=("a", "b"))
+    limits = "use fewer bins for a and b, or raise inference.max_message_passing_cost and max_cells"
+    assert limited.remedy() == limits and limited.verdict().sentences()[-1] == f"Next: {limits}."
+    assert "about 20% smaller without the limits on the model's size" in limited.advice()
+    assert replace(limited, limited=0.19).remedy() == "run with twice the epsilon"
+    assert replace(limited, other={"ward": 0.21}).remedy() == "in the schema, list the values of ward"
+    assert PredictedQuality.from_dict(limited.to_dict()) == limited and "limited" not in QUALITY.to_dict()
+
+
 def test_what_would_lower_the_error_is_said_from_one_in_a_hundred_on() -> None:
     """Of an error of 0.2."""
     assert QUALITY.advice() == (

@@ -53,6 +53,13 @@ def test_fewer_bins_help_where_a_lost_pair_has_a_cell_for_twenty_rows(
     assert found.remedy() == ("raise epsilon or bring more rows" if cells is None else few)
 
 
+def test_limits_of_the_model_are_named_before_bins_and_epsilon() -> None:
+    frame = linked(200, 2)
+    found = replace(compared(frame, frame), pairs=(pair("c0", "c1", 0.5, kept=0.1),))
+    assert found.remedy() == "raise epsilon or bring more rows"
+    assert replace(found, limits="use fewer bins for c0").remedy() == "use fewer bins for c0"
+
+
 def test_nothing_is_to_be_done_where_all_is_kept() -> None:
     frame = linked(400, 3)
     found = compared(frame, frame)

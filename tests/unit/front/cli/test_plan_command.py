@@ -18,7 +18,7 @@ epsilon: 1
 delta: 1e-5
 """
 SCHEMA = "columns: {age: {kind: numeric, lower: 0, upper: 80, bins: 8}, ill: {kind: categorical, categories: [a, b]}}"
-RUN = Rehearsal(0.2345, 0.0123, 0.1, 41.0, 0.234, 12.0, 28.6, 4.9, 16.7, 0.075, 1.25, 12.0)
+RUN = Rehearsal(0.2345, 0.0123, 0.1, 41.0, 0.234, 12.0, 28.6, 4.9, 16.7, 0.075, 1.25, 12.0, "use fewer bins for a")
 
 
 @pytest.fixture
@@ -44,6 +44,7 @@ def test_a_plan_fits_80_columns(fedsyn: Fedsyn, monkeypatch: pytest.MonkeyPatch)
     text = " ".join(said.out.split())
     assert "rows: 1,000,000,000, holders: 5,000, columns: 500" in text
     assert "0.125 0.234 0.123-0.457 0.012 0.100 41 of 124,750 0.23" in text
+    assert "A larger model would be better: use fewer bins for a. Errors are" in text
     assert "up to 29 even bins, and of a measured pair with up to 5 x 5" in text
     assert "gets 17 messages over secagg, 1.2 MB, and sends 0.075 MB; the run takes 20 seconds or more" in text
 
