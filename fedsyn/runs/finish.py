@@ -32,7 +32,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.runs.directory import LOOKS_FILE, reading_of, save_fit, synthetic_file, write_json
 from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows, with_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
-from fedsyn.runs.report import DRAWN_ROWS, compare, keep_looks, save_evaluation, write_run_page
+from fedsyn.runs.report import DRAWN_ROWS, compare, keep_looks, save_evaluation, with_drawn_rows, write_run_page
 from fedsyn.runs.serve import Progress, at_stage
 from fedsyn.runs.synthesis import decoding, write_synthetic
 from fedsyn.table.counting.marginals import count
@@ -86,7 +86,7 @@ def finish(
         looks = strategy.sketch_errors()
         keep_looks(out, looks, shrunk=strategy.is_shrunk, limited=strategy.limited)
         known = (strategy.workload, strategy.is_shrunk, schema, strategy.limited)
-        save_evaluation(out, predict_quality(model, evidence, looks, *known))
+        save_evaluation(out, with_drawn_rows(predict_quality(model, evidence, looks, *known), out, schema, model))
         (out / LOOKS_FILE).unlink()
     if evaluated:
         assert synthetic is not None

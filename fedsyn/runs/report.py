@@ -25,6 +25,7 @@ from fedsyn.errors import ConfigError, DataError, FedsynError, InputError
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
+from fedsyn.evaluation.predicted.drawn import DrawnRows
 from fedsyn.evaluation.real.comparison import MOST_ROWS, TableComparison, compare_tables
 from fedsyn.evaluation.real.metrics import evaluate, is_quality
 from fedsyn.evaluation.real.scales import scales
@@ -320,11 +321,22 @@ def _predict(config: RunConfig, out: Path) -> str:
         evidence = load_evidence(file, model.domain) if file.is_file() else None
         workload = strangers_workload(config.workload, schema.domain)
         known = (workload, facts["shrunk"], schema, facts.get("limited", 0.0))
-        save_evaluation(out, predict_quality(model, evidence, looks, *known))
+        save_evaluation(out, with_drawn_rows(predict_quality(model, evidence, looks, *known), out, schema, model))
     except (FedsynError, OSError, KeyError, TypeError, ValueError, ArithmeticError) as error:
         return f"The quality could not be predicted from {LOOKS_FILE} ({type(error).__name__})."
     (out / LOOKS_FILE).unlink()
     return ""
+
+
+def with_drawn_rows(quality: PredictedQuality, out: Path, schema: Schema, model: AnyModel) -> PredictedQuality:
+    """Returns a predicted quality that knows the drawn rows of persons.
+
+    Records alone are known of a table that was not kept.
+    """
+    file = synthetic_file(out)
+    if schema.of_persons is None or not file.is_file():
+        return quality
+    return quality.with_rows(DrawnRows(schema, model, _first_rows(file, schema.rows)))
 
 
 def compare(config: RunConfig, schema: Schema, data: EvaluationInput, real: RealRows, out: Path) -> None:

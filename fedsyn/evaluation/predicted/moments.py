@@ -46,6 +46,17 @@ class SeenMoments:
         """Doubt of the standard deviation's logarithm, by noise and bins."""
         return math.hypot(0.5 * self.variance_spread / self.variance, self.spread_inside)
 
+    def ratio(self) -> str:
+        """Returns the table's standard deviation over the rows', in words.
+
+        Where it may be 1 for all that the noise says, in nine tables of ten, the words are its interval.
+        """
+        low, high = (self.variance + sign * QUANTILE * self.variance_spread for sign in (-1.0, 1.0))
+        if not low <= 1.0 <= high:
+            return f"about {1.0 / math.sqrt(self.variance):.2f}"
+        least = 1.0 / math.sqrt(high)
+        return f"{least:.2f} to {1.0 / math.sqrt(low):.2f}" if low > 0.0 else f"at least {least:.2f}"
+
     def losses(self, doubt: float = MOMENT_DOUBT) -> list[tuple[str, float, str]]:
         """Returns (kind, amount, words) of each loss.
 
@@ -53,20 +64,20 @@ class SeenMoments:
         leave open, in nine of ten columns, whether it is lost; nor is a standard deviation that noise alone makes
         larger than the table's.
         """
-        times = 1.0 / math.sqrt(self.variance)
+        times, ratio = 1.0 / math.sqrt(self.variance), self.ratio()
         figures = (
-            ("mean", self.mean, self.mean_spread, self.mean_inside, f"{self.mean:.2f} standard deviations off"),
+            ("mean", self.mean, self.mean_spread, self.mean_inside, f"about {self.mean:.2f} standard deviations off"),
             (
                 "spread",
                 abs(math.log(times)),
                 0.5 * self.variance_spread / self.variance,
                 self.spread_inside,
-                f"{times:.2f} times the real one",
+                f"{ratio} times the real one",
             ),
         )
         losses = []
         for (kind, amount, noise, inside, words), name in zip(figures, ("mean", "standard deviation"), strict=True):
-            text = f"its {name} is about {words}, estimated from the noisy counts"
+            text = f"its {name} is {words}, estimated from the noisy counts"
             off = math.hypot(doubt * noise, inside)
             if QUANTILE * inside > LOST[kind]:
                 text, off = f"its bins are too wide to know its {name}", math.inf

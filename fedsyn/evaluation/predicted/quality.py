@@ -22,6 +22,7 @@ import numpy.typing as npt
 from scipy.special import gammaincinv, gammaln, ndtr
 
 from fedsyn.domain import Clique, Domain
+from fedsyn.evaluation.predicted.drawn import DrawnColumn, DrawnRows
 from fedsyn.evaluation.predicted.effects import Effects, Released, Scenario, SketchError, Source
 from fedsyn.evaluation.predicted.links import SeenLinks, seen_links
 from fedsyn.evaluation.predicted.moments import MOMENT_DOUBT, QUANTILE, SeenMoments, seen_moments
@@ -118,6 +119,7 @@ class PredictedQuality(Evaluation):
             rows then.
         limited: share of the predicted error that the limits on the model's size cost, as the mechanism's plan foresaw.
         widest: columns that fill the model most, where limits cost something.
+        drawn: of persons with several rows, each column of the rows that were drawn, beside the records.
     """
 
     FILE = PREDICTED_FILE
@@ -141,6 +143,7 @@ class PredictedQuality(Evaluation):
     steps: SeenLinks = field(default_factory=SeenLinks)
     limited: float = 0.0
     widest: tuple[str, ...] = ()
+    drawn: Mapping[str, DrawnColumn] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns JSON values."""
@@ -150,7 +153,7 @@ class PredictedQuality(Evaluation):
         elif self.unlisted:
             document["verdict"] = "; ".join(clauses(self.unlisted, self.of))
         if self.of == "rows":
-            del document["of"], document["people"], document["steps"]
+            del document["of"], document["people"], document["steps"], document["drawn"]
         if not self.unlisted:  # a schema without such columns has nothing to say of them
             del document["unlisted"]
         if not self.limited:
@@ -205,6 +208,7 @@ class PredictedQuality(Evaluation):
                     )
                 )
             losses += self.moments[name].losses(doubt) if name in self.moments else []
+            losses += self.drawn[name].losses() if name in self.drawn else []
             judgements.append(judged(name, losses))
         return judgements
 
@@ -214,7 +218,8 @@ class PredictedQuality(Evaluation):
         names, columns = [link.columns for link in links], self.judged_columns()
         persons = None
         if self.of == "people":
-            persons, every = self._persons(columns), [one.name for one in columns]
+            persons = self._persons(replace(self, drawn={}).judged_columns())  # of people a record says all
+            every = [one.name for one in columns]
             columns = [one for one in columns if not is_along(one.name, every)]
         kept = {one.name for one in columns if one.state == "kept"}
         sure = [link for link in links if link.judged().state == "kept" and kept.issuperset(link.columns)]
@@ -230,6 +235,12 @@ class PredictedQuality(Evaluation):
             why="it needs real rows",
             next=self.remedy(),
         )
+
+    def with_rows(self, rows: DrawnRows) -> Self:
+        """Returns the quality with what the drawn rows of persons add."""
+        if self.workload_error is None:
+            return self
+        return replace(self, drawn=rows.columns(), seen=replace(self.seen, links=rows.links(self.seen.links)))
 
     def _persons(self, columns: Sequence[Judged]) -> OfPersons:
         """Returns what became of whole persons.

@@ -198,3 +198,15 @@ def test_the_doubt_of_a_correlation_is_that_of_both_spreads() -> None:
     second = replace(CLOSE, variance=0.64, variance_spread=0.0, spread_inside=0.04)
     share, spread = _at_most(first, second)
     assert share == pytest.approx(0.72) and spread == pytest.approx(0.72 * sqrt(0.05**2 + 0.03**2 + 0.04**2))
+
+
+def test_a_ratio_is_said_with_its_interval_where_it_may_be_one() -> None:
+    """A variance of 0.47 that noise may have made says nothing of 1.46 times the real standard deviation."""
+    of = SeenMoments(0.0, 0.0, 0.4706, 0.4706)
+    words = "its standard deviation is at least 0.90 times the real one, estimated from the noisy counts"
+    assert of.losses()[1][2] == words and of.ratio() == "at least 0.90"
+    assert SeenMoments(0.0, 0.0, 0.8, 0.2).ratio() == "0.94 to 1.46"
+    assert (
+        SeenMoments(0.0, 0.0, 0.8, 0.1).ratio() == "about 1.12"
+        and SeenMoments(0.0, 0.0, 2.0, 0.5).ratio() == "about 0.71"
+    )
