@@ -41,7 +41,7 @@ from fedsyn.notebook import Bar, View
 from fedsyn.output import first_of
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.joined import there_are
-from fedsyn.table.schema.whose import PersonColumn
+from fedsyn.table.schema.whose import PersonColumn, of_nobody
 
 MOST_ROWS = 200_000
 MOST_PAIRED_COLUMNS = 60
@@ -221,7 +221,8 @@ def compare_tables(
     _require_rows(real, synthetic)
     label = schema.label if label is None and schema is not None else label
     names, rules = _shared_columns(real, synthetic, schema, label)
-    sizes = {"real": len(real), "synthetic": len(synthetic), "holdout": 0 if holdout is None else len(holdout)}
+    three = (("real", real), ("synthetic", synthetic), ("holdout", holdout))
+    sizes = {name: 0 if table is None else _rows_of(schema, table) for name, table in three}
     rules += [_SOME_ROWS] * (max(sizes.values()) > MOST_ROWS)
     by = PersonColumn.of(schema)
     whole = [_sampled(table, MOST_ROWS, rng, by) for table in (real, synthetic, holdout) if table is not None]
@@ -252,6 +253,11 @@ def compare_tables(
 def _require_rows(real: pd.DataFrame, synthetic: pd.DataFrame) -> None:
     if not len(real) or not len(synthetic):
         raise DataError(f"the {'synthetic' if len(real) else 'real'} table has no rows to compare")
+
+
+def _rows_of(schema: Schema | None, table: pd.DataFrame) -> int:
+    """Returns the number of rows; a person without one has none."""
+    return len(table) - (0 if schema is None else int(of_nobody(schema, table).sum()))
 
 
 def _of_the_whole(

@@ -138,6 +138,8 @@ def test_a_person_without_rows_is_no_row(halves: tuple[pd.DataFrame, pd.DataFram
         table.loc[first, ["admitted", "ward", "nights", "paid"]] = np.nan
     found = compared(real, other, least_rows=0)
     assert found.persons is not None and found.persons.real == 1500
+    assert found.real_rows == int(real["paid"].notna().sum()) < len(real)
+    assert found.synthetic_rows == int(other["paid"].notna().sum()) < len(other)
     numbers = found.persons.columns[0]
     assert "0" in numbers.labels and numbers.real[numbers.labels.index("0")] > 0.1
     assert not any("paid" in pair.name and pair.linked for pair in found.pairs)

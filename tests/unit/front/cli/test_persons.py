@@ -231,6 +231,21 @@ persons: {id: nhs_no, constant: [age], most_rows: 5}
     assert "column 'age' differs between the rows of 1 person, and the schema says" in out
 
 
+def test_a_person_without_a_row_is_no_row_that_could_break_a_constraint(
+    call: Fedsyn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"p": ["a", "b", "b", "c"], "low": [None, 1, 2, 9], "high": [None, 2, 3, 1]}).to_csv(
+        "rows.csv", index=False
+    )
+    column = {"kind": "numeric", "lower": 0, "upper": 10, "bins": 5}
+    persons = {"id": "p", "order": True, "most_rows": 2, "least_rows": 0}
+    columns = {"p": {"kind": "identifier"}, "low": column, "high": column}
+    document = {"columns": columns, "constraints": ["low <= high"], "persons": persons}
+    Schema.from_dict(document).save(tmp_path / "s.yaml")
+    assert "1 of 3 rows break it" in flat(call("schema", "check", "s.yaml", "--data", "rows.csv").out)
+
+
 def test_what_a_draft_says_of_persons(tmp_path: Path) -> None:
     """Order is the date that is never later than another; a column that differs in one person is not constant."""
     table = visits()
