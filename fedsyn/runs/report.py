@@ -25,6 +25,7 @@ from fedsyn.errors import ConfigError, DataError, FedsynError, InputError
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
+from fedsyn.evaluation.predicted.among import values_there
 from fedsyn.evaluation.predicted.drawn import DrawnRows
 from fedsyn.evaluation.real.comparison import MOST_ROWS, TableComparison, compare_tables
 from fedsyn.evaluation.real.metrics import evaluate, is_quality
@@ -541,7 +542,8 @@ def _edges(
 ) -> list[tuple[str, str, float]] | None:
     """Returns the pairs of columns that were measured together.
 
-    Each has its association in the model, or in the table where that was compared. Returns None for a model without
+    Each has its association in the model, or in the table where that was compared. Of records it is that of the model,
+    among the people who have both values: that somebody has no row is no link. Returns None for a model without
     potentials.
     """
     if not isinstance(model, Model):
@@ -559,15 +561,19 @@ def _edges(
     if schema is not None and set(schema.domain) == set(model.domain):
         every = [singles.get(name, np.ones(sizes[name])) for name in schema.domain]
         groups |= dict(zip(names, Grouping.of(schema, every, names).groups, strict=True))
-    rows, edges = max(2, round(model.total)), []
+    rows, edges, there = max(2, round(model.total)), [], values_there(schema)
     known = (
-        {} if compared is None else {frozenset((p.first, p.second)): p.association_synthetic for p in compared.pairs}
+        {}
+        if compared is None or there
+        else {frozenset((p.first, p.second)): p.association_synthetic for p in compared.pairs}
     )
     for a, b in pairs:
         if frozenset((a, b)) in known:
             edges.append((a, b, known[frozenset((a, b))]))
             continue
         index, cells = group_of_cells([groups[a], groups[b]])
-        table = sums_of_groups(index, np.ravel(model.project((a, b))) / model.total, cells)
+        both = np.outer(*(there.get(name, np.ones(sizes[name], bool)) for name in (a, b))).ravel()
+        held = np.where(both, np.ravel(model.project((a, b))), 0.0)
+        table = sums_of_groups(index, held / max(float(held.sum()), 1e-300), cells)
         edges.append((a, b, association(table.reshape(int(groups[a].max()) + 1, -1), rows)))
     return edges

@@ -15,10 +15,13 @@ import yaml
 import fedsyn
 from fedsyn.errors import FedsynError, InputError
 from fedsyn.front.synthesizer import log
+from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import load_config, parse_config
 from fedsyn.runs.engines import run
 from fedsyn.runs.holders import load_rows
+from fedsyn.runs.report import _edges
 from fedsyn.runs.run_config import published_config
+from fedsyn.table.counting.marginals import count
 from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
@@ -445,3 +448,22 @@ def test_holders_are_asked_about_people(tmp_path: Path) -> None:
     assert "one record of each of their own people" in page and "No people were held out" in page
     statement = json.loads((tmp_path / "out" / "ledger.json").read_text())["statement"]
     assert "how far one record of each person is from the table" in statement["server_sees"]
+
+
+def test_who_has_no_row_makes_no_pair_of_the_model_associated() -> None:
+    """Severity and day are drawn apart for each row; only that both are missing goes along."""
+    rng, columns = np.random.default_rng(0), {name: dict(SCHEMA["columns"][name]) for name in ("patient", "severity")}
+    columns["shift"] = {"kind": "categorical", "categories": ["day", "night"], "other": False}
+    persons = {"id": "patient", "order": True, "most_rows": 2, "least_rows": 0}
+    rows = Schema.from_dict({"columns": columns, "persons": persons, "approved": True})
+    frame = pd.DataFrame({"patient": [f"x{i}" for i in range(2000)]})
+    frame["severity"] = rng.choice(["low", "mid", "high"], 2000)
+    frame["shift"] = rng.choice(["day", "night"], 2000)
+    frame.loc[::3, ["severity", "shift"]] = None
+    maker = RecordMaker(rows, np.random.default_rng(0))
+    Holding(rows, maker).encoded(frame)
+    schema, codes, pair = rows.records, maker.record().codes, ("severity", "shift")
+    counts = count(codes, schema.domain, [pair])[0]
+    model = estimate(schema.domain, [Measurement(pair, counts, 1.0)], total=float(len(codes)))
+    edges = _edges(model, schema, [pair], None)
+    assert edges is not None and edges[0][:2] == pair and edges[0][2] < 0.1
