@@ -101,22 +101,22 @@ def shown(tables: SyntheticTables, columns: Sequence[str], per: Per | None) -> t
         if per == "row":
             raise ConfigError("per: the formula has no column that differs between the rows of a person")
         return tables, ["Each person counts once."]
-    whose = "of the same person, the next one" if records.in_order else "of the same person, any other one"
+    other = "the next one" if records.in_order else "any other one"
     if pairs:
-        what = f"pairs of a row and another {whose}"
+        what = f"pair of a row and {other} of the same person"
     else:
-        what = "rows"
+        what = "row"
         if records.in_order:
-            some = {name: other for name, other in after.items() if name in columns}
+            some = {name: later for name, later in after.items() if name in columns}
             frames = [_any_row(frame, some, number) for number, frame in enumerate(tables.frames)]
             tables = replace(tables, frames=frames, versions=({}, after))
     unit = None if records.gaps is None or GAP not in columns else records.gaps.unit
     of_gaps = [] if unit is None else [f"'{GAP}' is in {unit}."]
     if per == "person":
-        return tables, [f"Each person counts once, by one of its {what}.", *of_gaps]
+        return tables, [f"Each person counts once, by one {what}.", *of_gaps]
     less = int(pairs and records.in_order)
     frames = [frame.assign(**{WEIGHT: np.maximum(_number(frame, COUNT) - less, 0.0)}) for frame in tables.frames]
-    note = f"Each of a person's {what} counts once; errors are those of persons, whose rows are alike."
+    note = f"Each {what} counts once; errors are those of persons, whose rows are alike."
     return replace(tables, frames=frames, given=tables.given | {COUNT}), [note, *of_gaps]
 
 

@@ -287,10 +287,17 @@ class Reading:
     def labels(self) -> tuple[str, ...]:
         """Text of each code.
 
-        It is a value, or the least one of its cell. A word of few real rows, or people, is not named.
+        It is a value, or the least one of its cell. A cell that begins right after a value is above it, and one that
+        ends where the real rows begin is below. A word of few real rows, or people, is not named.
         """
         words = (UNNAMED if word in self.few else word for word in self.words)
-        return (*self.texts(np.fmax(self.lows, self.least)), *words, REST, MISSING, NEW)
+        lows = np.fmax(self.lows, self.least)
+        texts = self.texts(lows)
+        for at in (np.flatnonzero(lows[1:] == np.nextafter(lows[:-1], np.inf)) + 1).tolist():
+            texts[at] = f"above {texts[at - 1]}"
+        if len(texts) > 1 and texts[0] == texts[1]:
+            texts[0] = f"below {texts[0]}"
+        return (*texts, *words, REST, MISSING, NEW)
 
     @property
     def first_codes(self) -> Integers:
@@ -308,7 +315,8 @@ class Reading:
             (codes,) = np.nonzero(self.groups == group)
             held = codes[self.counts[codes] > 0] if self.counts[codes].any() else codes
             first, more = texts[held[0]], len(held) - 1
-            several = f"from {first}" if held[0] < len(self.lows) else f"{first} and {more} more"
+            numbers = first if first.startswith(("above ", "below ")) else f"from {first}"
+            several = numbers if held[0] < len(self.lows) else f"{first} and {more} more"
             found.append(several if more else first)
         return found
 

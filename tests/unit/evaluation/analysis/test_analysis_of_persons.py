@@ -335,7 +335,7 @@ def test_a_folder_says_what_its_tables_are_of(tmp_path: Path) -> None:
     text = (tmp_path / "tables" / "table_01.csv").read_text(encoding="utf-8")
     assert text.splitlines()[0] == "arm,number of rows,rows before,pressure,next pressure"
     found = run.invoke(app, ["analyse", out, "pressure", "--per", "person", "--json"])
-    assert found.exit_code == 0 and "Each person counts once, by one of its rows." in found.output
+    assert found.exit_code == 0 and "Each person counts once, by one row." in found.output
     beside = fedsyn.analyse(fitted.sample(tables=3, seed=1), "pressure", per="person").to_dict()
     assert beside["terms"][0]["estimate"] == pytest.approx(
         fedsyn.analyse(out, "pressure", per="person").combined.estimate[0]

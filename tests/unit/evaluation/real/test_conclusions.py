@@ -113,3 +113,12 @@ def test_training_is_judged_where_real_rows_teach_the_label() -> None:
     assert [replace(told, real=real).can_judge for real in (0.519, 0.521)] == [False, True]
     error = Prediction("c0", "RMSE", 9.9, 9.7, 10.0, held_out=True, rows=100)
     assert error.can_judge and not replace(error, real=9.81).can_judge and error.kept == pytest.approx(1 / 3)
+
+
+def test_two_cells_of_a_picture_have_two_names() -> None:
+    """Zero, and what is above it: not the number next to zero."""
+    rng = np.random.default_rng(0)
+    cost = np.where(rng.random(3000) < 0.8, 0.0, rng.gamma(1.0, 400.0, 3000))
+    frame = pd.DataFrame({"cost": cost.round(2), "c": rng.integers(0, 3, 3000).astype(str)})
+    labels = next(one for one in compared(frame, frame).columns if one.name == "cost").labels
+    assert labels[:2] == ("0", "above 0") and len(set(labels)) == len(labels)
