@@ -408,16 +408,16 @@ def predict_quality(
         *(({}, ()) if schema is None else _other(schema, predictor.effects.masses)),
         unlisted,
         label=None if schema is None else schema.label,
-        **_of_limits(domain, schema, limited),
-        **_of_persons(schema, predictor.effects, sketch_errors, pairs, moments),
+        **_of_limits(domain, schema, limited) | _of_persons(schema, predictor.effects, sketch_errors, pairs, moments),
     )
 
 
 def _pairs(domain: Domain, cliques: Sequence[Clique]) -> list[Clique]:
     """Returns the listed pairs: of many columns those in cliques."""
-    pairs = list[Clique](combinations(domain, 2))
+    pairs: list[Clique] = [*combinations(domain, 2)]
     if len(pairs) > _MOST:
-        pairs = sorted({pair for q in cliques for pair in combinations(q, 2)}, key=domain.axes)[:_MOST]
+        inside: set[Clique] = {pair for q in cliques for pair in combinations(q, 2)}
+        pairs = sorted(inside, key=domain.axes)[:_MOST]
     return [pair for pair in pairs if domain.size(pair) <= _LARGEST]
 
 

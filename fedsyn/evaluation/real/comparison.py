@@ -221,8 +221,7 @@ def compare_tables(
     _require_rows(real, synthetic)
     label = schema.label if label is None and schema is not None else label
     names, rules = _shared_columns(real, synthetic, schema, label)
-    three = (("real", real), ("synthetic", synthetic), ("holdout", holdout))
-    sizes = {name: 0 if table is None else _rows_of(schema, table) for name, table in three}
+    sizes = _sizes(schema, real=real, synthetic=synthetic, holdout=holdout)
     rules += [_SOME_ROWS] * (max(sizes.values()) > MOST_ROWS)
     by = PersonColumn.of(schema)
     whole = [_sampled(table, MOST_ROWS, rng, by) for table in (real, synthetic, holdout) if table is not None]
@@ -255,9 +254,14 @@ def _require_rows(real: pd.DataFrame, synthetic: pd.DataFrame) -> None:
         raise DataError(f"the {'synthetic' if len(real) else 'real'} table has no rows to compare")
 
 
-def _rows_of(schema: Schema | None, table: pd.DataFrame) -> int:
-    """Returns the number of rows; a person without one has none."""
-    return len(table) - (0 if schema is None else int(of_nobody(schema, table).sum()))
+def _sizes(schema: Schema | None, **tables: pd.DataFrame | None) -> dict[str, int]:
+    """Returns the rows of each table; a person without one has none."""
+    rows = {name: 0 if table is None else len(table) for name, table in tables.items()}
+    if schema is None:
+        return rows
+    return {
+        name: n - int(of_nobody(schema, t).sum()) if (t := tables[name]) is not None else n for name, n in rows.items()
+    }
 
 
 def _of_the_whole(
