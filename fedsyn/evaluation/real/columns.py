@@ -137,14 +137,21 @@ def _of_moments(real: Moments, synthetic: Moments, spread: float, plain: bool) -
     (mean, sd), (synthetic_mean, synthetic_sd) = real, synthetic
     off = abs(synthetic_mean - mean) / sd if sd else 10.0 if mean != synthetic_mean else 0.0
     words = f"its mean moved by {off:.2f} standard deviations"
-    moved = f"{words}, from {number(mean)} to {number(synthetic_mean)}" if plain else words
+    ends = number(mean), number(synthetic_mean)
+    moved = f"{words}, from {ends[0]} to {ends[1]}" if plain and ends[0] != ends[1] else words
     turned = synthetic_sd / sd if sd else 1.0 if sd == synthetic_sd else math.inf
     return [("mean", off, moved), ("spread", spread, f"its standard deviation is {turned:.2f} times the real one")]
 
 
 def number(value: float) -> str:
-    """A moment, as people write it."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    """A moment, as people write it.
+
+    >>> number(45.236), number(1962.4), number(125_000.0)
+    ('45.24', '1962', '125,000')
+    """
+    if abs(value) < 1_000:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.0f}"  # a year has no comma
 
 
 # Made of the tables --------------------------------------------------------------------------------------------------

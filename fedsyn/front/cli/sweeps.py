@@ -131,7 +131,8 @@ def compare(
             for what, texts in rows:
                 table.add_row(Text(what), *map(_in_column, texts[block]))
         out_console.print(table, highlight=False)
-    say("* the best of its row. Metrics of real rows are not for publication.")
+    starred = any(text.endswith("*") for rows in groups.values() for _, texts in rows for text in texts)
+    say(f"{'* the best of its row. ' if starred else ''}Metrics of real rows are not for publication.")
 
 
 def _in_column(text: str) -> Text:
