@@ -450,7 +450,7 @@ class SketchAim(MechanismStrategy):
         """
         rounds: int = self.options.rounds
         filled = self.filled
-        return filled + (1.0 - filled) * t / rounds
+        return 1.0 if t == rounds else filled + (1.0 - filled) * t / rounds  # of the whole tree notes are taken
 
     @cached_property
     def filled(self) -> float:
