@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedsyn.errors import DataError
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.real.persons import Rows, persons_score, whole_people
 from fedsyn.evaluation.verdict import OfPersons
@@ -234,3 +235,13 @@ def test_a_table_without_the_identifier_says_so() -> None:
     found = compared(table, table.drop(columns="patient"))
     assert found.persons is None and "'patient'" in found.missing["persons"]
     assert TableComparison.of_document(found.document()).to_dict() == found.to_dict()
+
+
+@pytest.mark.parametrize("empty", ["real", "synthetic"])
+def test_persons_none_of_whom_has_a_row_are_not_compared(empty: str) -> None:
+    keys = SCHEMA["persons"] | {"least_rows": 0, "tables": ["people", "visits"]}
+    schema, whole = Schema.from_dict(SCHEMA | {"persons": keys}), visits(50)
+    none = whole.drop_duplicates("patient").assign(**dict.fromkeys(["admitted", "ward", "nights", "paid"], np.nan))
+    tables = (none, whole) if empty == "real" else (whole, none)
+    with pytest.raises(DataError, match=f"the {empty} table has persons, none of whom has a row"):
+        compare_tables(*tables, schema=schema, rng=np.random.default_rng(0))
