@@ -225,8 +225,7 @@ def compare_tables(
     rules += [_SOME_ROWS] * (max(sizes.values()) > MOST_ROWS)
     by = PersonColumn.of(schema)
     whole = [_sampled(table, MOST_ROWS, rng, by) for table in (real, synthetic, holdout) if table is not None]
-    tables = whole if schema is None else [there_are(schema, table) for table in whole]
-    _require_rows(tables[0], tables[1], "has persons, none of whom has a row")
+    tables = whole if schema is None else _there(schema, whole)
     paired, most, pair_rules = _paired_columns(names, label, max(map(len, tables[:2])), rng)
     counted = [sample_rows(np.arange(len(table)), most, rng) for table in tables[:2]]
     through = {} if schema is None else through_schema(schema, _sampled(tables[0], _THROUGH, rng), rng)
@@ -253,6 +252,13 @@ def compare_tables(
 def _require_rows(real: pd.DataFrame, synthetic: pd.DataFrame, why: str = "has no rows to compare") -> None:
     if not len(real) or not len(synthetic):
         raise DataError(f"the {'synthetic' if len(real) else 'real'} table {why}")
+
+
+def _there(schema: Schema, whole: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Returns tables without the persons who have no row."""
+    tables = [there_are(schema, table) for table in whole]
+    _require_rows(tables[0], tables[1], "has persons, none of whom has a row")
+    return tables
 
 
 def _sizes(schema: Schema | None, **tables: pd.DataFrame | None) -> dict[str, int]:
