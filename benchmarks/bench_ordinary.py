@@ -120,19 +120,21 @@ def run_file(folder: Path, mechanism: str, table: Table | None) -> None:
     (folder / "run.yaml").write_text(yamlio.dumps(document), encoding="utf-8")
 
 
-def one_thread() -> dict[str, str]:
-    """The variables of a Python process with one thread that finds what this one does, and keeps bytecode."""
+def one_thread(without: Path | None = None) -> dict[str, str]:
+    """The variables of a Python process with one thread that finds what this one does.
+
+    It keeps bytecode; with `without`, a folder that has none, it neither keeps nor finds any.
+    """
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     known = {name: value for name, value in environment().items() if name not in BYTECODE}
-    return known | threads | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    kept = {} if without is None else dict(zip(BYTECODE, ("1", str(without)), strict=True))
+    return known | threads | kept | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def printed(arguments: Sequence[str], folder: Path, bytecode: bool = True) -> str:
     """What a Python process with one thread prints."""
     command = [sys.executable, "-c", *arguments]
-    variables = one_thread() | (
-        {} if bytecode else {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": str(folder)}
-    )
+    variables = one_thread(None if bytecode else folder)
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(arguments[1:])} failed:\n{done.stderr[-2000:]}")

@@ -40,6 +40,7 @@ print(json.dumps([used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
 sys.exit(code)
 """
 RUN = ("run", "run.yaml", "--out", "out", "--force")
+_MOST_ROWS = 2_000_000
 #: CPU seconds and peak megabytes.
 Spent = tuple[float, float]
 
@@ -50,7 +51,7 @@ class Case:
 
     Attributes:
         make: writes what it reads into a folder; the argument beside it is the most rows of a table.
-        command: the words behind `fedsyn`.
+        command: the words behind `fedsyn`; {rows}: the most rows of a table.
         seconds: CPU seconds asked for; None: nothing.
         megabytes: peak memory asked for; None: nothing.
         first: a command that comes before it and is not timed.
@@ -102,10 +103,10 @@ CASES = {
     "`sketch_aim`, 200 columns": Case(partial(wide, columns=200, mechanism="sketch_aim")),
     "`sketch_aim`, 500 columns": Case(partial(wide, columns=500, mechanism="sketch_aim")),
     "`sketch_aim`, 2,000 clients": Case(partial(grown, clients=2_000)),
-    "`augflaim`, 2,000,000 rows": Case(partial(grown, mechanism="augflaim", rows=2_000_000, rounds=1)),
+    "`augflaim`, 2,000,000 rows": Case(partial(grown, mechanism="augflaim", rows=_MOST_ROWS, rounds=1)),
     "`fedsyn sample`, 2,000,000 rows": Case(
         partial(grown, mechanism="augflaim", rows=20_000, columns=15),
-        ("sample", "out", "--rows", "2000000", "--out", "sampled.csv"),
+        ("sample", "out", "--rows", "{rows}", "--out", "sampled.csv"),
         first=RUN,
     ),
 }
@@ -122,9 +123,7 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 def fedsyn(words: Sequence[str], folder: Path, code: Path, bytecode: bool = True) -> Spent | None:
     """What a command took of the code in a folder; None: it failed."""
-    variables = {**bench_ordinary.one_thread(), "PYTHONPATH": str(code)}
-    if not bytecode:
-        variables |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": str(folder / "none")}
+    variables = {**bench_ordinary.one_thread(None if bytecode else folder / "none"), "PYTHONPATH": str(code)}
     command = [*LAUNCHER, sys.executable, "-c", COMMAND, *words]
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -143,8 +142,7 @@ def alternating(case: Case, codes: Sequence[Path], most: int, repeats: int) -> l
                 case.make(Path(name), most)
                 if case.first:
                     fedsyn(case.first, Path(name), code)
-                command = case.command if most >= 2_000_000 else [w.replace("2000000", str(most)) for w in case.command]
-                took = fedsyn(command, Path(name), code, case.bytecode)
+                took = fedsyn([word.format(rows=most) for word in case.command], Path(name), code, case.bytecode)
             # The first of all makes the bytecode.
             if took is not None and (repeat or repeats == 1 or not case.bytecode):
                 spent.append(took)
@@ -167,7 +165,7 @@ def main() -> None:
     parser.add_argument("commit")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="*", metavar="NAME", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--rows", type=int, default=2_000_000, help="at most, of every table")
+    parser.add_argument("--rows", type=int, default=_MOST_ROWS, help="at most, of every table")
     options = parser.parse_args()
     print("| command | CPU s before | now | ratio | goal | peak MB before | now | ratio | goal |\n" + "|---" * 9 + "|")
     with checked_out(options.commit) as before:

@@ -263,12 +263,11 @@ def _there(schema: Schema, whole: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
 
 def _sizes(schema: Schema | None, **tables: pd.DataFrame | None) -> dict[str, int]:
     """Returns the rows of each table; a person without one has none."""
-    rows = {name: 0 if table is None else len(table) for name, table in tables.items()}
-    if schema is None:
-        return rows
-    return {
-        name: n - int(of_nobody(schema, t).sum()) if (t := tables[name]) is not None else n for name, n in rows.items()
-    }
+
+    def rows_in(table: pd.DataFrame) -> int:
+        return len(table) if schema is None else int((~of_nobody(schema, table)).sum())
+
+    return {name: 0 if table is None else rows_in(table) for name, table in tables.items()}
 
 
 def _of_the_whole(

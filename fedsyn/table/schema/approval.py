@@ -100,15 +100,15 @@ def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str,
     # Of open columns nothing stands in the schema yet.
     columns = {name: column for name, column in schema.columns.items() if name not in schema.open}
     persons, own = PersonColumn.of(schema), rows_of_persons(schema, frame)
-    rows = frame[~of_nobody(schema, frame)]
-    seen = {
-        table is own: (table, None if persons is None else persons.numbered(table))
-        for table in (rows, own)
-        if table is not None
-    }
+
+    def with_persons(table: pd.DataFrame) -> tuple[pd.DataFrame, Integers | None]:
+        return table, None if persons is None else persons.numbered(table)
+
+    of_rows = with_persons(frame[~of_nobody(schema, frame)])
+    constant, of_persons = ((), of_rows) if own is None else (schema.persons.constant, with_persons(own))
     found = dict[str, Finding]()
     for name, column in columns.items():
-        table, whose = seen.get(own is not None and name in schema.persons.constant, seen[False])
+        table, whose = of_persons if name in constant else of_rows
         found[name] = _finding(schema, column, table[name], few, whose)
     return found
 

@@ -260,10 +260,10 @@ def hints_on_numbers(
 def number_persons(values: Floats, rows: Counts) -> bool:
     """Returns whether numbers that repeat may be those of persons.
 
-    They are whole, not negative, and many, none has a twentieth of the rows, as zero bytes or no steps have, and they
-    end in all digits alike, as quantities that people round do not. Either
-    they begin far from zero and fill their range evenly, as members 10000 to 11999 do, or they repeat although they are
-    few of their range, as no measured quantity does. Post codes and articles may look so, too: it is a question.
+    They are whole, not negative, and many. None has a twentieth of the rows, as zero bytes or no steps have, and they
+    end in all digits alike, as quantities that people round do not. Either they begin far from zero and fill their
+    range evenly, as members 10000 to 11999 do, or they repeat although they are few of their range, as no measured
+    quantity does. Post codes and articles may look so, too: it is a question.
 
     Args:
         values: (k,) different ones, ascending.

@@ -417,7 +417,7 @@ def _follows(zero: Zeros, others: Sequence[Zeros]) -> bool:
         for clique, cells in ((other.clique, ~other.cells), (other.clique[::-1], ~other.cells.T)):
             possible[clique] = possible.get(clique, np.True_) & cells
     first, last = zero.clique
-    thirds = [c for c in dict(possible) if c[0] == first and (c[1], last) in possible and c[1] != COUNT]
+    thirds = [c for c in possible if c[0] == first and (c[1], last) in possible and c[1] != COUNT]
     if not thirds:
         return False
     sizes = {first: zero.cells.shape[0], last: zero.cells.shape[1], **{c[1]: possible[c].shape[1] for c in thirds}}
