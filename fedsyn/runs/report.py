@@ -321,7 +321,7 @@ def _predict(config: RunConfig, out: Path) -> str:
             looks.append(SketchError(**{**one, "clique": tuple(one["clique"]), "groups": groups}))
         evidence = load_evidence(file, model.domain) if file.is_file() else None
         workload = strangers_workload(config.workload, schema.domain)
-        known = (workload, facts["shrunk"], schema, facts["limited"])
+        known = (workload, facts["shrunk"], schema, facts.get("limited", 0.0))
         save_evaluation(out, with_drawn_rows(predict_quality(model, evidence, looks, *known), out, schema, model))
     except (FedsynError, OSError, KeyError, TypeError, ValueError, ArithmeticError) as error:
         return f"The quality could not be predicted from {LOOKS_FILE} ({type(error).__name__})."
