@@ -136,9 +136,7 @@ def _files(data: DataNode, given_schema: Schema | None) -> Source | None:
         return _joined(data, sources, schema)
     files = [(path, options_for(path, data.options)) for path in map(require_table, sources)]
     if len(files) > 1:  # all that all of them lack, in one message
-        require_schema_columns(
-            {str(path): column_names(path, how, list(schema.columns)) for path, how in files}, schema
-        )
+        require_schema_columns({str(path): column_names(path, how, schema.needed) for path, how in files}, schema)
     parts = []
     for path, options in files:
         holding = Holding(schema)

@@ -196,13 +196,13 @@ def through_schema(schema: Schema, real: pd.DataFrame, rng: np.random.Generator)
 
     Empty where the rows lack a column, or the schema can take none of them.
     """
-    if not set(schema.columns) <= set(real.columns):
+    if not set(schema.needed) <= set(real.columns):
         return {}
     codes = schema.encode(real)  # without the rows that the schema cannot take
     if not len(codes):
         return {}
     made = schema.decode(codes, rng)
-    return {name: Through(real[name], made[name], schema.domain[name]) for name in schema.columns}
+    return {name: Through(real[name], made[name], schema.domain[name]) for name in schema.columns if name in made}
 
 
 def column_score(name: str, column: ReadColumn, through: Through | None, of: str = "rows") -> ColumnScore:

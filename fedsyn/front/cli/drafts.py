@@ -50,7 +50,8 @@ def show_draft(
         apart = isinstance(guess.column, AsideColumn)
         out = ", new" if name in draft.schema.order else ", out" if guess.column.kind != "drop" else ""
         kind = f"{guess.column.kind}{out if apart else ''}"
-        row = (name, kind, f"{guess.values:,}", _share(guess.missing), _why(guess))
+        why = f"{guess.why}; computed" if name in draft.schema.derived else _why(guess)
+        row = (name, kind, f"{guess.values:,}", _share(guess.missing), why)
         table.add_row(*map(Text, row), style="dim" if apart else None)
     console.print(table)
     for sentence in sentences(draft, rows):
@@ -63,7 +64,7 @@ def sentences(draft: Draft, rows: int) -> list[str]:
     The only values of a column that they quote are those that many rows hold.
     """
     guesses, holding = draft.guesses, draft.holding
-    apart = [name for name in guesses if name not in draft.schema.order]
+    apart = [name for name, guess in guesses.items() if _is_left_out(name, guess, draft)]
     folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
     lines = list[str]()
@@ -95,6 +96,10 @@ def sentences(draft: Draft, rows: int) -> list[str]:
     if holding:
         lines.append("State those that must hold in every row: `fedsyn schema review` asks about each.")
     return lines
+
+
+def _is_left_out(name: str, guess: Guess, draft: Draft) -> bool:
+    return isinstance(guess.column, AsideColumn) and name not in draft.schema.order
 
 
 def carried(draft: Draft, rows: int) -> str:

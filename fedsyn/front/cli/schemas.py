@@ -439,7 +439,7 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
     if not data:
         return None
     with working(f"reading {', '.join(data[:3])}"):
-        frames = {file: source_cells(file, options, list(schema.columns), list(schema.aside)).frame for file in data}
+        frames = {file: source_cells(file, options, schema.needed, list(schema.aside)).frame for file in data}
         columns = {file: list(map(str, frame.columns)) for file, frame in frames.items()}
         require_renamed(columns, options.get("rename", {}))
         frames = _joined(schema, frames)

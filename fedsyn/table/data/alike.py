@@ -117,7 +117,7 @@ def require_schema_columns(names: Mapping[str, Sequence[str]], schema: Schema, *
     Raises:
         DataError: all that all tables lack, and the ways out.
     """
-    wanted = list(schema.columns)
+    wanted = list(schema.needed)
     differences = _differences(names, wanted, extra=False)
     if differences:
         pairs = _pairs(names, wanted)

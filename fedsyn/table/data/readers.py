@@ -264,7 +264,7 @@ def encoded_blocks(
         if block.read:
             yield block
     if encoder.rows == 0:
-        yield encoder.block(pd.DataFrame({name: [] for name in schema.columns}, dtype=object))
+        yield encoder.block(pd.DataFrame({name: [] for name in schema.needed}, dtype=object))
 
 
 def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.DataFrame:
@@ -289,8 +289,9 @@ def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.
     frames = list(_frames(path, schema, options_for(path, options), ALL_ROWS))
     if not sum(map(len, frames)):
         raise DataError(f"{path} has no rows")
-    table = pd.concat(frames, ignore_index=True)[list(schema.columns)]
-    for name, column in schema.columns.items() if not is_parquet(path) else ():
+    table = pd.concat(frames, ignore_index=True)[list(schema.needed)]
+    for name in schema.needed if not is_parquet(path) else ():
+        column: Any = schema.every_column[name]
         if not reads_numbers(column):
             table[name] = table[name].astype(object)
         if isinstance(column, CategoricalColumn):
@@ -463,9 +464,9 @@ def _text_blocks(
     categories.
     """
     with readable(path):
-        layout = layout_of(path, options, list(schema.columns), list(schema.aside))
+        layout = layout_of(path, options, schema.needed, list(schema.aside))
         schema.require_columns(layout.header, where=str(path))
-        wanted = [*schema.columns, *(name for name in beside if name in layout.header)]
+        wanted = [*dict.fromkeys([*schema.needed, *(name for name in beside if name in layout.header)])]
         blocks = text_columns(layout, [layout.header.index(name) for name in wanted])
     while True:
         with readable(path):
@@ -499,13 +500,13 @@ def _parquet_blocks(
         fields, source = pq.read_schema(source_of(path, options)), source_of(path, options)
         names = options.renamed(fields.names)
         schema.require_columns(names, where=str(path))
-        wanted = [*schema.columns, *(name for name in beside if name in names)]
+        wanted = [*dict.fromkeys([*schema.needed, *(name for name in beside if name in names)])]
         own = {name: fields.names[names.index(name)] for name in wanted}  # as the file has them
-        kinds = {name: fields.field(own[name]).type for name in schema.columns}
+        kinds = {name: fields.field(own[name]).type for name in schema.needed}
         texts = [
             own[name]
-            for name, column in schema.columns.items()
-            if isinstance(column, CategoricalColumn)
+            for name in schema.needed
+            if isinstance(schema.every_column[name], CategoricalColumn)
             and (pa.types.is_string(kinds[name]) or pa.types.is_large_string(kinds[name]))
         ]
         file = pq.ParquetFile(source, read_dictionary=texts, buffer_size=_BUFFER)

@@ -123,7 +123,7 @@ def layouts(sources: Sequence[str], schema: Schema, options: Mapping[str, Any]) 
     Other sources show nothing.
     """
     paths = [Path(source) for source in sources if is_path(source)]
-    return {header_options(path, options_for(path, options), list(schema.columns)) for path in paths}
+    return {header_options(path, options_for(path, options), schema.needed) for path in paths}
 
 
 def source_cells(
@@ -213,7 +213,7 @@ def _read_registered(path: Path, entry: DatasetEntry, schema: Schema) -> pd.Data
         if not entry.rename:
             raise
         adapted = entry.adapt(read_guessed(path))
-        if set(schema.columns) <= set(adapted.columns):
+        if set(schema.needed) <= set(adapted.columns):
             return adapted
         raise error
 

@@ -19,6 +19,7 @@ from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, ColumnBase, IdentifierColumn
 from fedsyn.table.schema.encoding import Encoder
 from fedsyn.table.schema.frames import require_text_names
+from fedsyn.table.schema.hidden import with_hidden
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.persons import Persons
 from fedsyn.table.schema.profile import Profile
@@ -97,6 +98,7 @@ def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str,
     """
     require_text_names(frame)
     schema.require_columns(frame.columns)
+    frame = with_hidden(schema, frame)
     # Of open columns nothing stands in the schema yet.
     columns = {name: column for name, column in schema.columns.items() if name not in schema.open}
     persons, own = PersonColumn.of(schema), rows_of_persons(schema, frame)

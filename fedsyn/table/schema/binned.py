@@ -55,6 +55,7 @@ class BinnedColumn(SidedColumn):
         atoms: values that many rows share (zero, a limit, a default), each with a bin of its own, cut out of others.
         values: the only values, ascending, each a bin; another number goes to the nearest. It stands instead of bounds
             and bins.
+        hidden: whether no file has the column: a constraint that adds it to others says how it is read.
     """
 
     #: A value of the kind, which stands where a private bound is not found yet.
@@ -65,6 +66,7 @@ class BinnedColumn(SidedColumn):
     bins: Any = 32
     atoms: tuple[Any, ...] = ()
     values: tuple[Any, ...] = ()
+    hidden: bool = False
     _within: Within | Among | None = PrivateAttr(default=None)
     _inside: Inside | None = PrivateAttr(default=None)
 

@@ -32,6 +32,7 @@ from fedsyn.table.schema.feasible import (
     open_codes,
     refuse_circles,
 )
+from fedsyn.table.schema.hidden import hidden_columns
 from fedsyn.table.schema.in_turn import Reach, RowsInTurn
 from fedsyn.table.schema.links import Links
 from fedsyn.table.schema.nested import Nesting
@@ -74,6 +75,7 @@ class CompiledRules:
     Attributes:
         zeros: structural zeros over codes.
         steps: what computes each derived column, in an order in which it can be done.
+        hidden: columns that no file has, each read from others.
         across: comparisons of a row with the next one of its person.
         nested: (column of codes, column of their groups) of which the first lies in the second, inner ones first.
 
@@ -97,6 +99,7 @@ class CompiledRules:
             self._require_known(rule)
         self._open = self._left_open(set(open_columns))
         self.steps, self.persons = self._steps(), persons
+        self.hidden = hidden_columns(rules, columns, derived)
         self.nesting = Nesting(rules, columns)
         self._constraints = [(rule, constraint) for rule in rules for constraint in self._closed(rule)]
         constraints = [constraint for _, constraint in self._constraints]

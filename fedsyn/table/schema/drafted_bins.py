@@ -36,7 +36,7 @@ import numpy as np
 
 from fedsyn.domain import Floats, Integers
 from fedsyn.lazy import pd
-from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
+from fedsyn.table.schema.binned import NUMBERS, SPANS, BinnedColumn
 from fedsyn.table.schema.column_base import AsideColumn, ColumnBase
 from fedsyn.table.schema.drafted_values import (
     KEPT_SPREAD,
@@ -172,9 +172,10 @@ def _binned(column: BinnedColumn, held: Held, noise: float, records: int) -> Bin
     equal = min(ways, key=lambda way: sum(errors.of(way, even)[:2]))
     width, hidden, scale = errors.of(equal, mass)
     keeps = width <= hidden and scale <= KEPT_SPREAD  # noise hides more than width does, and is not far out
-    if steps <= FINEST or column.scale[0] != NUMBERS or keeps:
+    if steps <= FINEST or column.scale[0] not in (NUMBERS, SPANS) or keeps:
         return equal
-    others = [*_in_round_numbers(column), *_at_quantiles(column, values, [c for c in _FEWER[1::2] if c >= least])]
+    others = list(_in_round_numbers(column) if column.scale[0] == NUMBERS else ())
+    others += [*_at_quantiles(column, values, [c for c in _FEWER[1::2] if c >= least])]
     others += [errors.merged(way, times) for way in others for times in _TIMES]
     return min([equal, *others], key=lambda way: sum(errors.of(way, mass)))
 

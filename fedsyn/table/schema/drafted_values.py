@@ -108,13 +108,16 @@ def in_steps(column: BinnedColumn, numbers: Floats) -> BinnedColumn:
 
     Hundreds of dollars, half points, quarters of hours. Zero is a multiple of everything and counts as none. Of k
     random numbers the greatest common divisor is m or more with a chance of about m^(1-k): the sum of g^-k from m on.
-    So a few numbers show no small step. Days are counted from an arbitrary one, so dates have none.
+    So a few numbers show no small step. Days are counted from an arbitrary one, so dates have none. A hidden column is
+    as fine as what it is read from.
 
     Args:
         column: as drafted, in its smallest steps.
         numbers: (k,) different ones.
     """
     if not isinstance(column, WrittenNumber | TemporalColumn) or isinstance(column, DateColumn) or not len(numbers):
+        return column
+    if column.hidden:
         return column
     whole = np.abs(numbers[numbers != 0]).astype(np.int64)
     step = int(np.gcd.reduce(whole)) if len(whole) and np.array_equal(whole, np.abs(numbers[numbers != 0])) else 1

@@ -21,6 +21,7 @@ from fedsyn.table.schema.column_base import AsideColumn, IdentifierColumn
 from fedsyn.table.schema.draft import Guess, drafted_schema, guessed_columns
 from fedsyn.table.schema.draft_request import checked_names
 from fedsyn.table.schema.drafted_bins import FINEST, resolved
+from fedsyn.table.schema.drafted_hidden import drafted_between, without_bounds
 from fedsyn.table.schema.drafted_persons import (
     Apart,
     ProposedPersons,
@@ -36,7 +37,7 @@ from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.ordered import DecimalColumn
 from fedsyn.table.schema.persons import record_columns
 from fedsyn.table.schema.proposals import Proposal, proposed_constraints
-from fedsyn.table.schema.remarks import HEAD, HOLD, proposing
+from fedsyn.table.schema.remarks import HEAD, HOLD, HOLD_MORE, proposing
 from fedsyn.table.schema.rules import Comparison, Determined, SumRule
 from fedsyn.table.schema.values import MISSING_TEXT
 from fedsyn.table.schema.whose import numbered
@@ -73,7 +74,11 @@ class Draft:
     def hinted(self, hints: Mapping[str, str]) -> Draft:
         """Returns this draft with hints more, column -> sentence."""
         guesses = {n: replace(g, hints=(*g.hints, hints[n])) if n in hints else g for n, g in self.guesses.items()}
-        return replace(self, schema=self.schema.remarked(remarks(guesses, self.holding)), guesses=guesses)
+        return replace(
+            self,
+            schema=self.schema.remarked(remarks(guesses, self.holding, bool(self.schema.constraints))),
+            guesses=guesses,
+        )
 
 
 class Rows(NamedTuple):
@@ -182,8 +187,12 @@ def drafted(
     if persons is not None:
         plain = _by_people(plain, frame, persons, two, label, keep, how)
         persons = _persons_in(kind, plain, frame, holders, two, label)
-    key = {} if persons is None else {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
-    width = len(record_columns(kind.from_dict(drafted_schema(plain, label) | key, where))) if key else None
+    key: dict[str, Any] = (
+        {} if persons is None else {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
+    )
+    plain, frame, two, rules = _with_between(plain, frame, two, persons, label, bins)
+    key |= {"constraints": rules} if rules else {}
+    width = _width(kind.from_dict(drafted_schema(plain, label) | key, where)) if key else None
     guesses = in_bins(plain, _tables_of(persons, frame) if two is None else _tables_apart(two), bins, width)
     if all(isinstance(guess.column, AsideColumn) for guess in guesses.values()):
         raise DataError(
@@ -198,7 +207,36 @@ def drafted(
     if persons is not None:
         guesses[persons.persons.id] = marked(guesses[persons.persons.id], persons)
     schema = kind.from_dict(drafted_schema(guesses, label) | key, where)
-    return Draft(schema.remarked(remarks(guesses, holding)), guesses, holding, persons, two)
+    return Draft(schema.remarked(remarks(guesses, holding, bool(rules))), guesses, holding, persons, two)
+
+
+def _width(schema: Any) -> int:
+    """Returns the number of columns that a run models."""
+    return len(schema.columns if schema.persons is None else record_columns(schema))
+
+
+def _with_between(
+    guesses: dict[str, Guess],
+    frame: pd.DataFrame,
+    two: Apart | None,
+    persons: ProposedPersons | None,
+    label: str | None,
+    bins: int | None,
+) -> tuple[dict[str, Guess], pd.DataFrame, Apart | None, list[Any]]:
+    """Returns guesses and tables with hidden columns, and their sums."""
+    own = () if persons is None else persons.persons.constant
+    order = None if persons is None else persons.persons.order
+    some = {name: guess for name, guess in guesses.items() if name not in own}
+    between = drafted_between(some, frame, [name for name in (label, order) if isinstance(name, str)], bins)
+    for one in between:
+        names, computed = list(guesses), one.rule.column
+        at = 1 + max(names.index(name) for name in one.ends)
+        guesses = {name: guesses[name] for name in names[:at]} | {one.name: one.guess} | guesses
+        guesses[computed] = replace(guesses[computed], column=without_bounds(guesses[computed].column))
+        frame = frame.assign(**{one.name: one.series})
+        if two is not None:
+            two = replace(two, rows=two.rows.assign(**{one.name: one.series}))
+    return guesses, frame, two, [one.rule.data() for one in between]
 
 
 def _as_held(guesses: Mapping[str, Guess], holding: Collection[Proposal], bins: int | None) -> dict[str, Guess]:
@@ -334,12 +372,14 @@ def _finest(guess: Guess) -> Guess:
     return replace(guess, column=column.cut(FINEST)) if binned else guess  # type: ignore[attr-defined]
 
 
-def remarks(guesses: Mapping[str, Guess], holding: Collection[Proposal]) -> dict[str, list[str]]:
+def remarks(guesses: Mapping[str, Guess], holding: Collection[Proposal], has_some: bool) -> dict[str, list[str]]:
     """Returns the remarks that a schema keeps of its draft.
 
-    Maps each column to its hints, and "" to the constraints that hold.
+    Maps each column to its hints, and "" to the constraints that hold. `has_some` says whether the draft has
+    constraints already.
     """
     lines = {name: list(guess.hints) for name, guess in guesses.items() if guess.hints}
     if holding:
-        lines[""] = [HOLD, HEAD, *(proposing(one.rule.data(), one.rows, one.breaks) for one in holding)]
+        head = [HOLD_MORE] if has_some else [HOLD, HEAD]
+        lines[""] = [*head, *(proposing(one.rule.data(), one.rows, one.breaks) for one in holding)]
     return lines

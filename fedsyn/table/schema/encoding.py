@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -133,6 +133,15 @@ class Block(NamedTuple):
         return mask if self.kept is None else mask[self.kept]
 
 
+class ReadFromOthers(Protocol):
+    """A column that is read from others of its table."""
+
+    name: str
+
+    def numbers(self, frame: pd.DataFrame, missing_text: frozenset[str]) -> Floats:
+        """Returns its numbers, (n,), NaN where it has none."""
+
+
 class Encoder:
     """Encodes the blocks of one table.
 
@@ -152,6 +161,7 @@ class Encoder:
         missing_text: text that stands for a missing value.
         dtype: of the codes.
         keep: columns whose values a block keeps beside the codes.
+        hidden: columns that no table has.
 
     Attributes:
         rows: rows seen so far.
@@ -166,7 +176,9 @@ class Encoder:
         missing_text: frozenset[str],
         dtype: npt.DTypeLike,
         keep: Collection[str] = (),
+        hidden: Collection[ReadFromOthers] = (),
     ) -> None:
+        self.hidden = {one.name: one for one in hidden}
         self.columns, self.missing_text, self.dtype, self.kept = columns, missing_text, np.dtype(dtype), keep
         self.numeric = [name for name, column in columns.items() if isinstance(column, BinnedColumn)]
         self.rows = 0
@@ -194,7 +206,7 @@ class Encoder:
                 if name in self._words:
                     index[name] = self._word_places(name, column, values)[places]
             else:
-                parsed, placed = self._values(name, column, source[name])
+                parsed, placed = self._values(name, column, source)
                 if name in self.kept:
                     open_numbers[name] = parsed
                 with np.errstate(over="ignore"):
@@ -247,13 +259,18 @@ class Encoder:
         places = [-1 if word in absent else known.setdefault(str(word), len(known)) for word in words]
         return np.array([*places, -1], np.int32)
 
-    def _values(self, name: str, column: BinnedColumn, source: pd.Series) -> tuple[Floats, Codes]:
+    def _values(self, name: str, column: BinnedColumn, frame: pd.DataFrame) -> tuple[Floats, Codes]:
         """Returns (m,) float64 numbers, NaN where there is none, and (m,) codes.
 
         Counts the rows that the column cannot place, and those beyond its bounds.
         """
-        plain = _plain_numbers(source)
-        numbers = None if plain is None else column.of_plain(plain)
+        if name in self.hidden:
+            plain, source = None, frame
+            numbers: Floats | None = self.hidden[name].numbers(frame, self.missing_text)
+        else:
+            source = frame[name]
+            plain = _plain_numbers(source)
+            numbers = None if plain is None else column.of_plain(plain)
         if plain is not None and numbers is None and np.isnan(plain).all():
             numbers = plain  # a block of missing cells is one in every kind
         if numbers is not None:

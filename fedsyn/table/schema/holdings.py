@@ -34,6 +34,7 @@ from fedsyn.table.schema.approval import Repeats, beyond, identifiers, people_co
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.encoding import Block, Encoder
+from fedsyn.table.schema.hidden import with_hidden
 from fedsyn.table.schema.persons import person_attributes
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import written
@@ -177,6 +178,7 @@ class Holding:
 
     def _see_absent(self, names: Collection[str], frame: pd.DataFrame) -> None:
         """Counts rows without a value in columns that cannot place some."""
+        frame = frame if all(name in frame.columns for name in names) else with_hidden(self.schema, frame)
         for name in names:
             column = self.schema.columns[name]
             if not column.missing:  # of what cannot be placed, some has no value

@@ -15,7 +15,7 @@ from fedsyn.errors import DataError, nearest
 from fedsyn.lazy import pd
 from fedsyn.output import counted, first_of
 from fedsyn.table.schema.frames import as_frame, require_text_names
-from fedsyn.table.schema.persons import Persons, require_records, row_columns
+from fedsyn.table.schema.persons import Persons, require_records
 from fedsyn.table.schema.whose import Whose, of_nobody
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def persons_first(tables: Mapping[str, Collection[str]], schema: Any) -> tuple[s
     own, other = map(set, _columns(schema))
     for persons, rows in permutations(tables, 2) if len(tables) == 2 else ():
         columns = {*tables[persons]}
-        if own <= columns and other <= {*tables[rows]} and not columns & {*row_columns(schema)}:
+        if own <= columns and other <= {*tables[rows]} and not columns & (other - own):
             return persons, rows
     return None
 
@@ -229,6 +229,9 @@ def columns_apart(schema: Any) -> tuple[list[str], list[str]]:
 def _columns(schema: Any) -> tuple[list[str], list[str]]:
     """Returns the columns that tables of persons and rows need."""
     persons = _persons(schema)
-    own = [persons.id, *persons.constant]
+    needed = {*schema.needed}
+    known = needed | {name for name in schema.every_column if name not in schema.columns}  # no hidden one
+    own = [persons.id, *(name for name in persons.constant if name in known)]
     order = [persons.order] if isinstance(persons.order, str) else []
-    return own, [*dict.fromkeys([persons.id, *order, *row_columns(schema)])]
+    rows = [name for name in schema.needed if name not in persons.constant]
+    return own, [*dict.fromkeys([persons.id, *order, *rows])]

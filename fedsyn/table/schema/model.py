@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
 from fedsyn.domain import Domain, Flags
-from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
+from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.lazy import pd
 from fedsyn.notebook import Shown, View
-from fedsyn.output import first_of, plain
+from fedsyn.output import plain
 from fedsyn.table.schema.approval import How, approved_columns, findings, not_approved, not_stated, standing, waiting
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase, kind_of
@@ -30,13 +30,14 @@ from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.edited import edited_data
 from fedsyn.table.schema.encoding import Block, Encoder, drawn_rows
 from fedsyn.table.schema.frames import as_frame
+from fedsyn.table.schema.hidden import with_hidden, without_hidden
 from fedsyn.table.schema.joined import one_table
 from fedsyn.table.schema.links import Links, RowModel
 from fedsyn.table.schema.nested import Placed
 from fedsyn.table.schema.open import Found, Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.people import People, counts_of_rows
 from fedsyn.table.schema.persons import RECORDS, Persons, record_columns, record_domain, record_of, require_persons
-from fedsyn.table.schema.problems import describe, require_usable
+from fedsyn.table.schema.problems import describe, require_names, require_usable
 from fedsyn.table.schema.remarks import Proposed, Remarks, proposed_in, remarks_of, text_with, without_rules
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.table.schema.shown import described, view_of
@@ -68,7 +69,7 @@ class Schema(BaseModel, Shown):
     Attributes:
         columns: name -> modelled column, in the order of the table.
         aside: name -> column that is not modelled. In YAML and in `from_dict` both kinds stand under `columns`.
-        derived: name -> column that a constraint computes; neither read nor modelled.
+        derived: name -> column that a constraint computes; not modelled.
         table: names of all columns, in the order of the table.
         constraints: what holds in every row, publicly known; see `fedsyn.table.schema.rules`.
         open: name -> what of a column is private, and found before a run; see `fedsyn.table.schema.open`.
@@ -252,7 +253,14 @@ class Schema(BaseModel, Shown):
     def order(self) -> tuple[str, ...]:
         """Names of the synthetic table's columns: modelled, computed, or made afresh."""
         whose = self.persons.id if self.persons else None
-        return tuple(n for n in self.every_column if n not in self.aside or self.aside[n].made or n == whose)
+        known = without_hidden(self)
+        return tuple(n for n in known if n not in self.aside or self.aside[n].made or n == whose)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Names of the columns that a table needs, without hidden ones."""
+        sources = {name for one in self.compiled.hidden for name in one.sources}
+        return tuple(n for n in without_hidden(self) if n in self.columns or n in sources)
 
     def closed(self, discovered: Found, atoms: Found | None = None) -> Schema:
         """The schema with what was found of each open column (see `fedsyn.table.schema.open.filled_in`)."""
@@ -474,18 +482,11 @@ class Schema(BaseModel, Shown):
         Raises:
             DataError: columns of the schema are missing or doubled.
         """
-        present = [str(name) for name in names]
-        absent = [name for name in self.columns if name not in present]
-        if absent:
-            hints = first_of([f"'{name}'{nearest(name, present)}" for name in absent], 10)
-            raise DataError(f"{where} lacks columns of the schema: {hints}")
-        doubled = [name for name in self.columns if present.count(name) > 1]
-        if doubled:
-            raise DataError(f"{where} has more than one column named '{doubled[0]}'")
+        require_names(self.needed, [str(name) for name in names], where)
 
     def encoder(self) -> Encoder:
         """Returns an encoder of one table's blocks."""
-        return Encoder(self.columns, self.missing_text, self.dtype, self.open)
+        return Encoder(self.columns, self.missing_text, self.dtype, self.open, self.compiled.hidden)
 
     def block(self, frame: AnyFrame) -> Block:
         """Encodes a table as one block.
@@ -529,6 +530,7 @@ class Schema(BaseModel, Shown):
 
     def rows_of(self, rows: pd.DataFrame) -> tuple[DrawnRows, Flags | None]:
         """Returns rows as constraints see them; which of the table's, None: all."""
+        rows = with_hidden(self, rows)
         known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
         return drawn_rows(known, self.missing_text, rows)
 

@@ -151,6 +151,8 @@ def require_persons(schema: Any) -> None:
         raise ValueError(f"persons.id: '{persons.id}' must be of kind identifier, which no model sees")
     if isinstance(persons.order, str) and not isinstance(names[persons.order], BinnedColumn):
         raise ValueError(f"persons.order: '{persons.order}' must hold numbers, dates or times")
+    if isinstance(persons.order, str) and names[persons.order].hidden:
+        raise ValueError(f"persons.order: '{persons.order}' is hidden, so no table has it")
     if isinstance(persons.order, str) and persons.order in persons.constant:
         raise ValueError(f"persons.order: '{persons.order}' is the same in all rows of a person, by persons.constant")
     for name in set(names) & {COUNT, BEFORE, GAP, *map(next_name, names)}:
@@ -182,8 +184,10 @@ def require_records(schema: Any) -> None:
 
 def record_columns(schema: Any) -> dict[str, Column]:
     """Returns the columns of a record, by name, in their order."""
-    persons, columns = schema.persons, schema.columns
+    persons = schema.persons
     assert persons is not None
+    # A record has what its rows' files do not.
+    columns = {n: remade(c, hidden=False) if getattr(c, "hidden", False) else c for n, c in schema.columns.items()}
     of_rows = row_columns(schema)
     first = {name: _or_none(columns[name]) if persons.least_rows == 0 else columns[name] for name in of_rows}
     after = {next_name(name): _or_none(columns[name]) for name in of_rows}

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedsyn.errors import nearest, plainly
+from fedsyn.errors import DataError, nearest, plainly
 from fedsyn.output import first_of
 from fedsyn.table.schema.column_base import ASIDE
 from fedsyn.table.schema.columns import KINDS
@@ -67,5 +67,22 @@ def require_usable(schema: Any) -> None:
         )
     if schema.label in schema.derived:
         raise ValueError(f"the label '{schema.label}' is computed by a constraint: it is not modelled")
+    if getattr(schema.columns.get(schema.label), "hidden", False):
+        raise ValueError(f"the label '{schema.label}' is hidden: no table has it, to compare a prediction with")
     if schema.label is not None and schema.label not in schema.columns:
         raise ValueError(f"the label '{schema.label}' is not a column{nearest(schema.label, schema.columns)}")
+
+
+def require_names(needed: Sequence[str], present: Sequence[str], where: str) -> None:
+    """Checks the column names of a table; further columns are ignored.
+
+    Raises:
+        DataError: columns that are needed are missing or doubled.
+    """
+    absent = [name for name in needed if name not in present]
+    if absent:
+        hints = first_of([f"'{name}'{nearest(name, present)}" for name in absent], 10)
+        raise DataError(f"{where} lacks columns of the schema: {hints}")
+    doubled = [name for name in needed if present.count(name) > 1]
+    if doubled:
+        raise DataError(f"{where} has more than one column named '{doubled[0]}'")

@@ -126,7 +126,7 @@ def _stated(kind: Any, plain: dict[str, Any], proposals: list[Proposal], rule: A
 
     The second result names the column that needs `missing: true` for it.
     """
-    rules = [*(one.rule.data() for one in proposals), rule.data()]
+    rules = [*plain.get("constraints", ()), *(one.rule.data() for one in proposals), rule.data()]
     for unknown in ("", rule.column) if isinstance(rule, Determined) else ("",):
         names = {unknown, *(one.unknown for one in proposals)} - {""}
         places = {name: {**plain["columns"][name], "missing": True} for name in names}
@@ -154,6 +154,7 @@ class _Columns:
     ) -> None:
         self.persons, self.steps = schema.persons, None if along is None else steps_along(*along)
         self.columns: dict[str, Any] = {n: c for n, c in schema.columns.items() if n not in schema.open}
+        self.computed = {n: c for n, c in schema.derived.items() if n in rows.drawn}
         self.label, self.rows, self.whose = schema.label, rows, whose
         self.categories = [n for n, c in self.columns.items() if isinstance(c, CategoricalColumn)][:_MOST_COLUMNS]
 
@@ -182,8 +183,16 @@ class _Columns:
         Maps a family to its columns, and a column to (n,) values, NaN where missing. Constant columns are left
         out.
         """
+        return self._values(self.columns)
+
+    @cached_property
+    def _with_sums(self) -> dict[str, dict[str, Floats]]:
+        """Returns the same with columns that are computed as sums."""
+        return self._values({**self.columns, **self.computed})
+
+    def _values(self, wanted: Mapping[str, Any]) -> dict[str, dict[str, Floats]]:
         families: dict[str, dict[str, Floats]] = {}
-        for name, column in self.columns.items():
+        for name, column in wanted.items():
             grid = grid_of(column)
             if grid is None:
                 continue
@@ -220,7 +229,7 @@ class _Columns:
                     least[a, b] = self._is_quantity_of(names[a], names[b]) and not (x > y).any()
                     # Where both are zero or neither, the zeros say it, and the rest has to say it once more.
                     x, y = np.where(x == 0, np.nan, x), np.where(y == 0, np.nan, y)
-                least[a, b] &= not (x > y).any() and _by_chance(x, y) >= BREAKS
+                least[a, b] &= not (x > y).any() and by_chance(x, y) >= BREAKS
             for a, b in np.argwhere(least & ~(least.astype(int) @ least > 0)).tolist():
                 yield Comparison(left=names[a], op="<=", right=names[b]), [names[a], names[b]]
 
@@ -234,14 +243,14 @@ class _Columns:
         if self.steps is None:
             return
         here, after = self.steps
-        for family, columns in self._families.items():
+        for family, columns in self._with_sums.items():
             names = [n for n, v in columns.items() if n not in self.persons.constant and len(np.unique(v[v == v])) > 2]
             inside, holds = (np.zeros((len(names), len(names)), bool) for _ in range(2))
             for i, j in itertools.product(range(len(names)), repeat=2):
                 x, y = columns[names[i]], columns[names[j]]
                 if family != NUMBERS or self._is_quantity_of(names[i], names[j]):
                     inside[i, j] = i != j and not (x > y).any()
-                    holds[i, j] = not (x[here] > y[after]).any() and _by_chance(x[here], y[after]) >= BREAKS
+                    holds[i, j] = not (x[here] > y[after]).any() and by_chance(x[here], y[after]) >= BREAKS
             if self.persons.order in names:
                 holds[names.index(self.persons.order), names.index(self.persons.order)] = True
             follows = (inside.astype(int) @ holds > 0) | (holds.astype(int) @ inside > 0)
@@ -255,10 +264,10 @@ class _Columns:
         It is the rows in which it holds, its columns, and the share that would break it by chance.
         """
         assert self.steps is not None
-        family = next(some for some in self._families.values() if {rule.left, rule.right} <= some.keys())
+        family = next(some for some in self._with_sums.values() if {rule.left, rule.right} <= some.keys())
         x, y = family[rule.left][self.steps[0]], family[rule.right][self.steps[1]]
         known = int(np.count_nonzero(~(np.isnan(x) | np.isnan(y))))
-        return known, (rule.left, rule.right), _by_chance(x, y) / max(1, known)
+        return known, (rule.left, rule.right), by_chance(x, y) / max(1, known)
 
     def _is_quantity_of(self, a: str, b: str) -> bool:
         """Returns whether two columns of numbers may be of one unit.
@@ -268,7 +277,8 @@ class _Columns:
         """
         units = []
         for name in (a, b):
-            column, grid = self.columns[name], grid_of(self.columns[name])
+            column = self.columns[name] if name in self.columns else self.computed[name]
+            grid = grid_of(column)
             assert grid is not None
             signs = (getattr(column, "prefix", ""), getattr(column, "suffix", ""))
             units.append((*signs, grid.whole and grid.unit == 1))
@@ -288,7 +298,7 @@ class _Columns:
         if np.nanmedian(late - early) >= float(np.median(np.diff(self.columns[ends[1]].edges)) * _DAY):
             return ""
         sum_ = f"{ends[1]} = {ends[0]} + days"
-        return f"The bins are wider than most gaps: a column of days, with {sum_}, keeps the gaps."
+        return f"The bins are wider than most gaps: a column of days, hidden or not, with {sum_}, keeps the gaps."
 
     # Sums -------------------------------------------------------------------------------------------------------------
 
@@ -427,7 +437,7 @@ class _Columns:
         return entries
 
 
-def _by_chance(x: Floats, y: Floats) -> float:
+def by_chance(x: Floats, y: Floats) -> float:
     """Returns how many rows would have x above y by chance.
 
     It is the expected number, were the two independent of each other.

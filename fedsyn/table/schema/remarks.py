@@ -21,6 +21,8 @@ Remarks = Mapping[str, Sequence[str]]
 #: What stands above the constraints that a draft proposes, and how they begin.
 HOLD = "These hold in all rows. To state one that must, remove the `#? ` from its line and from `constraints:`"
 HEAD = "constraints:"
+#: The same where a draft has constraints already.
+HOLD_MORE = "These hold in all rows, too. To state one that must, remove the `#? ` from its line"
 _SEEN = "holds in {rows} rows; {breaks}% would break it if its columns were independent"
 _PROPOSED = re.compile(f"  - (?P<rule>.*)  # {_SEEN.format(rows='(?P<rows>[0-9,]+)', breaks='(?P<breaks>[0-9.]+)')}")
 
@@ -79,7 +81,10 @@ def text_with(data: dict[str, Any], remarks: Remarks) -> str:
     for name, column in data.pop("columns").items():
         lines += [f"  {REMARK}{plain(line, keep='')}" for line in remarks.get(name, ())]
         lines += yamlio.dumps({"columns": {name: column}}).splitlines()[1:]
+    rules = data.pop(HEAD[:-1], [])
     lines += yamlio.dumps(data).splitlines() if data else []
+    # Last, and each on a line of its own: what else holds in all rows follows.
+    lines += [HEAD, *(f"  - {yamlio.in_one_line(rule)}" for rule in rules)] if rules else []
     return "\n".join([*lines, *(f"{REMARK}{plain(line, keep='')}" for line in remarks.get("", ()))]) + "\n"
 
 

@@ -25,7 +25,7 @@ from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import Value
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.model import Schema
-from fedsyn.table.schema.remarks import HEAD, HOLD, Proposed, proposed_in
+from fedsyn.table.schema.remarks import HEAD, HOLD, HOLD_MORE, Proposed, proposed_in
 from fedsyn.table.schema.rules import Determined
 
 
@@ -228,13 +228,14 @@ def stated(text: str, rule: str, *, holds: bool, where: str = "schema") -> str:
         for at, line in enumerate(lines)
         if line.startswith(REMARK) and [one.rule for one in proposed_in([line.removeprefix(REMARK)])] == [rule]
     )
-    elsewhere = _HEAD in lines and HEAD in lines  # the schema had constraints before it proposed these
+    elsewhere = HEAD in lines  # the schema had constraints before it proposed these
     lines[at : at + 1] = [f"  - {rule}"] if holds and not elsewhere else []
     text = "\n".join(lines)
     if holds:
         text = with_constraint(text, rule, where) if elsewhere else text.replace(_HEAD, HEAD, 1)
     if not proposed_lines(text):
-        text = text.replace(f"{_HEAD}\n", "").replace(f"{REMARK}{HOLD}\n", "")
+        for line in (_HEAD, f"{REMARK}{HOLD}", f"{REMARK}{HOLD_MORE}"):
+            text = text.replace(f"{line}\n", "")
     Schema.loads(text, where)
     return text
 

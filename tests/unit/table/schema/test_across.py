@@ -263,7 +263,8 @@ def test_a_draft_asks_about_what_holds_along_people() -> None:
         }
     )
     drafted = Schema.draft(table.sample(frac=1, random_state=0))
-    assert [one.rule for one in drafted.proposed] == ["admitted <= discharged", "discharged <= next.admitted"]
+    assert [rule.text for rule in drafted.constraints] == ["discharged = admitted + admitted_to_discharged"]
+    assert [one.rule for one in drafted.proposed] == ["discharged <= next.admitted"]
     stated = drafted.stated("discharged <= next.admitted")
     assert stated.compiled.across and not sum(stated.violations(table).values())
     late = table.assign(discharged=(np.datetime64("2022-01-01") + day + nights + 30).astype(str))
