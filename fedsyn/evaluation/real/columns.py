@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedsyn.evaluation.real.between import with_between
 from fedsyn.evaluation.real.reading import SHARED, Cells, Integers, Notation, Reading
 from fedsyn.evaluation.record import percent, short
 from fedsyn.evaluation.scores import Codes, Floats, Moments, closeness
@@ -202,7 +203,10 @@ def through_schema(schema: Schema, real: pd.DataFrame, rng: np.random.Generator)
     if not len(codes):
         return {}
     made = schema.decode(codes, rng)
-    return {name: Through(real[name], made[name], schema.domain[name]) for name in schema.columns if name in made}
+    names = [name for name in made if name in real.columns]
+    sizes = {name: column.size for name, column in schema.columns.items()}  # what is computed has no codes
+    tables, names = with_between([real[names], made[names]], names)
+    return {name: Through(tables[0][name], tables[1][name], sizes.get(name, 0)) for name in names}
 
 
 def column_score(name: str, column: ReadColumn, through: Through | None, of: str = "rows") -> ColumnScore:

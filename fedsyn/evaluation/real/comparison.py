@@ -23,6 +23,7 @@ import numpy as np
 from fedsyn.errors import DataError
 from fedsyn.evaluation.inputs import sample_rows
 from fedsyn.evaluation.real.attack import Attack, membership
+from fedsyn.evaluation.real.between import ends_of, with_between
 from fedsyn.evaluation.real.columns import ColumnScore, ReadColumn, Through, column_score, through_schema
 from fedsyn.evaluation.real.constraints import ConstraintScore, constraint_scores
 from fedsyn.evaluation.real.pairs import PairScore, scored_pairs
@@ -135,7 +136,11 @@ class TableComparison(Evaluation):
         if self.persons and (names := self.persons.torn()):
             return f"name {first_of(names, 3)} under persons.constant in the schema"
         lost = [column for column in self.columns if column.judged().state == "lost"]
-        unread = [column for column in lost if max(column.gone, column.new) > LOST["other"]]
+        ends = ends_of([column.name for column in self.columns])
+        if apart := [ends[column.name] for column in lost if column.name in ends and column.by_schema]:
+            early, late = apart[0]
+            return f"keep what lies between {early} and {late} in a hidden column of the schema"
+        unread = [column for column in lost if column.name not in ends and max(column.gone, column.new) > LOST["other"]]
         if read := [column for column in unread if column.gone > LOST["other"] or column.ordered]:
             numbers = [column.name for column in read if column.ordered]
             return of_unlisted([column.name for column in read], numbers)
@@ -225,14 +230,14 @@ def compare_tables(
     rules += [_SOME_ROWS] * (max(sizes.values()) > MOST_ROWS)
     by = PersonColumn.of(schema)
     whole = [_sampled(table, MOST_ROWS, rng, by) for table in (real, synthetic, holdout) if table is not None]
-    tables = whole if schema is None else _there(schema, whole)
-    paired, most, pair_rules = _paired_columns(names, label, max(map(len, tables[:2])), rng)
+    tables, every = with_between(whole if schema is None else _there(schema, whole), names)
+    paired, most, pair_rules = _paired_columns(every, label, max(map(len, tables[:2])), rng)
     counted = [sample_rows(np.arange(len(table)), most, rng) for table in tables[:2]]
     through = {} if schema is None else through_schema(schema, _sampled(tables[0], _THROUGH, rng), rng)
-    columns, readings, codes, numbers = _read_columns(names, tables, paired, counted, through, by)
+    columns, readings, codes, numbers = _read_columns(every, tables, paired, counted, through, by)
     some, apart = [of[at] for of, at in zip(codes, counted, strict=False)], _people(by, tables[:2], counted)
     pairs = scored_pairs(readings, paired, some, numbers, apart=apart)
-    found = _of_the_whole(columns, pairs, readings, codes, [t[names] for t in tables[:2]], regressions, label, rng)
+    found = _of_the_whole(columns, pairs, readings, codes, [t[every] for t in tables[:2]], regressions, label, rng)
     if schema is not None and schema.persons is not None:
         found["persons"] = persons_score(whole[0], whole[1], names, schema, rng)
     missing = {what: why for what, why in found.items() if isinstance(why, str)}
