@@ -100,10 +100,12 @@ class PosteriorTables:
 def as_table(schema: Schema) -> Schema:
     """Returns the schema of a table as a model has it.
 
-    Records stand in it one by one, whole persons are not made of them.
+    Records stand in it one by one, whole persons are not made of them. Columns that no file has stand in it, too: what
+    a model knows of a stay is in them.
     """
     if schema.of_persons is None:
-        return schema
+        hidden = {one.name: {"hidden": False} for one in schema.compiled.hidden}
+        return schema.edited(**hidden) if hidden else schema
     return Schema(columns=schema.columns, missing_values=schema.missing_values, approved=schema.approved)
 
 

@@ -19,6 +19,15 @@ columns:
   ward: {kind: categorical, categories: [children, adults], other: false}
   days: {kind: integer, lower: 0, upper: 3, bins: 4}
 """
+#: The same of a table that has two dates in the place of the days.
+HIDDEN = (
+    SCHEMA.replace("bins: 4}\n", "bins: 4, hidden: true}\n").replace("19, bins: 4, hidden: true", "19, bins: 4")
+    + """\
+  admitted: {kind: date, lower: "2024-01-01", upper: "2024-12-31", bins: 4}
+  discharged: {kind: date, lower: "2024-01-01", upper: "2025-12-31", bins: 1}
+constraints: [discharged = admitted + days]
+"""
+)
 
 
 def rows(n: int) -> pd.DataFrame:
@@ -31,15 +40,25 @@ def rows(n: int) -> pd.DataFrame:
     return pd.DataFrame({"age": rng.integers(0, 20, n), "ward": ward, "days": days})
 
 
+def dates(days: pd.DataFrame) -> pd.DataFrame:
+    """Rows with two dates in the place of the days between them."""
+    begins = pd.Timestamp("2024-01-01") + pd.to_timedelta(
+        np.random.default_rng(1).integers(0, 366, len(days)), unit="D"
+    )
+    ends = begins + pd.to_timedelta(days["days"].to_numpy(), unit="D")
+    return days.drop(columns="days").assign(admitted=begins.date, discharged=ends.date)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("hidden", [False, True])
 def test_from_a_run_to_intervals(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, hidden: bool
 ) -> None:
     """The true means are inside 99.99% intervals, whose half widths are four standard errors and more."""
     monkeypatch.chdir(tmp_path)
     call = entry_point(capfd, monkeypatch)
-    rows(2000).to_csv("rows.csv", index=False)
-    Path("schema.yaml").write_text(SCHEMA, encoding="utf-8")
+    (dates(rows(2000)) if hidden else rows(2000)).to_csv("rows.csv", index=False)
+    Path("schema.yaml").write_text(HIDDEN if hidden else SCHEMA, encoding="utf-8")
     Path("run.yaml").write_text(
         "data: rows.csv\nepsilon: 5\ndelta: 1e-5\nruntime: {seed: 1}\nevaluation: {metrics: []}\n", encoding="utf-8"
     )
