@@ -15,12 +15,15 @@ from fedsyn.domain import Floats
 from fedsyn.evaluation.real.reading import Notation
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import MOMENTS, BinnedColumn
+from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn
+from fedsyn.table.schema.profile import Profile
 
 _DAY = 86_400e6  # microseconds
 #: Of the rows with both, in so many the one is not the later; and near is a smaller share of the range of the other
 #: than one of the most bins that a draft cuts it into.
 _IN_ORDER, _NEAR = 0.99, 1.0 / 32.0
 _FEWEST = 20  # rows with both dates
+_LOOKED_AT = 32  # values
 
 
 def with_between(tables: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list[pd.DataFrame], list[str]]:
@@ -58,12 +61,21 @@ def _name(early: str, late: str) -> str:
 
 def _moment(series: pd.Series) -> Notation | None:
     """Returns the notation of a column of dates; None of any other."""
-    numeric = pd.api.types.is_numeric_dtype(series.dtype)
-    if numeric and not pd.api.types.is_datetime64_any_dtype(series.dtype):
+    if pd.api.types.is_numeric_dtype(series.dtype) or not _may_hold_dates(series):
         return None
     notation = Notation.of(series)
     column = notation.column
     return notation if isinstance(column, BinnedColumn) and column.scale[0].startswith(MOMENTS) else None
+
+
+def _may_hold_dates(series: pd.Series) -> bool:
+    """Returns whether a few values are dates, which most columns are not."""
+    if pd.api.types.is_datetime64_any_dtype(series.dtype):
+        return True
+    some = series.iloc[:_LOOKED_AT].dropna()
+    some = some if len(some) else series.dropna().iloc[:_LOOKED_AT]
+    profile = Profile.of(some.astype(object))
+    return bool(profile.values) and any(kind.reading(profile) for kind in (DateColumn, DatetimeColumn))
 
 
 def _nearest(late: str, days: dict[str, Floats]) -> str | None:
