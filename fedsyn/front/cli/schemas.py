@@ -454,16 +454,16 @@ def _read(schema: Schema, data: list[str] | None, few: int, options: dict[str, A
 
 
 def _joined(schema: Schema, frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Returns two files of persons and of their rows as one table."""
-    from fedsyn.table.schema.joined import joined, require_persons_first
+    """Returns one table of each holder, files of persons and rows joined."""
+    from fedsyn.table.schema.joined import joined, pairs_of
 
     if schema.persons is None or schema.persons.tables is None:
         return frames
-    names = require_persons_first({name: [*frame.columns] for name, frame in frames.items()}, schema)
-    if names is None:
-        return frames
-    persons, rows = names
-    return {f"{persons} and {rows}": joined(frames[persons], frames[rows], schema, names)}
+    pairs = pairs_of({name: [*frame.columns] for name, frame in frames.items()}, schema)
+    return {
+        f"{persons} and {rows}": joined(frames[persons], frames[rows], schema, (persons, rows))
+        for persons, rows in pairs
+    } or frames
 
 
 def _of_persons(schema: Schema, seen: Seen | None) -> list[str]:

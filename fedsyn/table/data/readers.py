@@ -386,6 +386,8 @@ def _raw_blocks(path: Path, options: FileOptions, names: Sequence[str] | None) -
             return
         for block in text_columns(layout, places):
             yield pa.table([column.dictionary_encode() for column in block], wanted)
+        # A file of names alone has its columns, too.
+        yield pa.table([pa.array([], pa.string()).dictionary_encode() for _ in wanted], wanted)
 
 
 def encode_file(path: str | Path, schema: Schema, options: Options = None) -> Codes:

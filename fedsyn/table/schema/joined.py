@@ -182,6 +182,24 @@ def require_persons_first(tables: Mapping[str, Collection[str]], schema: Any) ->
     )
 
 
+def pairs_of(tables: Mapping[str, Collection[str]], schema: Any) -> list[tuple[str, str]]:
+    """Returns pairs of tables of persons and of their rows.
+
+    Those of several holders pair up in the order in which they are named. Empty where tables are joined already.
+
+    Raises:
+        DataError: see `require_persons_first`.
+    """
+    if len(tables) == 2:
+        found = require_persons_first(tables, schema)
+        return [] if found is None else [found]
+    own, other = map(set, _columns(schema))
+    persons = [name for name, columns in tables.items() if own <= {*columns} and not {*columns} & (other - own)]
+    rows = [name for name, columns in tables.items() if name not in persons and other <= {*columns}]
+    whole = [name for name in rows if own <= {*tables[name]}]
+    return list(zip(persons, rows, strict=True)) if len(persons) == len(rows) == len(tables) / 2 and not whole else []
+
+
 def there_are(schema: Any, table: pd.DataFrame) -> pd.DataFrame:
     """Returns a table without the rows of persons without one."""
     nobody = of_nobody(schema, table)

@@ -359,6 +359,34 @@ def test_a_review_says_what_it_stated_and_counts_as_a_check_does(call: Fedsyn) -
     assert "schema.yaml: 6 columns, nothing needs approval" in flat(call("schema", "check", "schema.yaml", *both).out)
 
 
+def test_a_check_takes_two_files_of_each_of_several_holders(call: Fedsyn) -> None:
+    one, other = tables(), tables(people=200, none=0)
+    other["visits"]["ward"] = other["visits"]["ward"].replace("heart", "cardiology")
+    write(**one)
+    write(**{f"{name}_2": table for name, table in other.items()})
+    assert call("init", "patients.csv", "visits.csv").code == 0
+    assert call("schema", "review", "schema.yaml", "--all", "--public", "known").code == 0
+    files = ["patients.csv", "patients_2.csv", "visits.csv", "visits_2.csv"]
+    result = call("schema", "check", "schema.yaml", *(part for file in files for part in ("--data", file)))
+    assert result.code == 1, result  # somebody has values that the schema does not list
+    assert "patients.csv and visits.csv: 'patient_id': 300 people" in flat(result.out)
+    assert "patients_2.csv and visits_2.csv: 'patient_id': 200 people" in flat(result.out)
+    assert "patients_2.csv and visits_2.csv: ward: " in flat(result.out + result.err)
+    result = call("schema", "check", "schema.yaml", *(part for file in files[:3] for part in ("--data", file)))
+    assert result.code != 0
+    assert "patients.csv lacks columns of the schema" in flat(result.err)
+
+
+def test_a_file_of_names_alone_has_no_rows(call: Fedsyn) -> None:
+    files = write(**tables())
+    for file in files:
+        Path(f"no_{file}").write_text(Path(file).read_text().split("\n")[0] + "\n")
+    assert "no_visits.csv has no rows" in flat(call("init", "patients.csv", "no_visits.csv").err)
+    result = call("evaluate", "no_visits.csv", "--real", "visits.csv")
+    assert result.code != 0
+    assert "the synthetic table has no rows to compare" in flat(result.err)
+
+
 # Stays of two dates ---------------------------------------------------------------------------------------------------
 
 
