@@ -17,6 +17,7 @@ import numpy as np
 from fedsyn.domain import Floats
 from fedsyn.errors import SchemaError
 from fedsyn.lazy import pd
+from fedsyn.table.schema.binned import NUMBERS, SPANS, BinnedColumn
 from fedsyn.table.schema.column_base import ColumnBase, remade
 from fedsyn.table.schema.draft import Guess, GuessOptions, guess_of
 from fedsyn.table.schema.drafted_bins import FINEST
@@ -30,6 +31,7 @@ from fedsyn.table.schema.rules import SumRule
 from fedsyn.table.schema.values import MISSING_TEXT
 
 Moments = DateColumn | DatetimeColumn
+_DAY = 86_400e6  # microseconds
 # Bounds of a column that is computed. They have no say, and are no row's.
 _ANY = {DateColumn: ("1900-01-01", "2100-12-31"), DatetimeColumn: ("1900-01-01T00:00:00", "2100-12-31T00:00:00")}
 
@@ -82,7 +84,7 @@ def drafted_between(
             if name in computed | bases | {*modelled} or base in computed or moments[base][0].missing:
                 continue
             one = _between(early, late, name, {n: column for n, (column, _) in moments.items()}, frame, bins, missing)
-            if one is not None:
+            if one is not None and not _is_there(moments[late][1] - moments[early][1], guesses, frame, missing):
                 found.append(one)
                 computed.add(name)
                 bases.add(base)
@@ -104,6 +106,27 @@ def _near(moments: Mapping[str, tuple[Moments, Floats]]) -> Iterator[tuple[str, 
                 pairs.append((middle, early, late))
     for _, early, late in sorted(pairs):
         yield early, late
+
+
+def _is_there(between: Floats, guesses: Mapping[str, Guess], frame: pd.DataFrame, missing: frozenset[str]) -> bool:
+    """Returns whether a column has what lies between two moments.
+
+    Then the draft proposes their sum, and no column has to be hidden.
+
+    Args:
+        between: (rows,) microseconds.
+        guesses, frame, missing: of the draft.
+    """
+    for name, guess in guesses.items():
+        column = guess.column
+        if not isinstance(column, BinnedColumn) or column.scale[0] not in (NUMBERS, SPANS):
+            continue
+        numbers = numbers_alone(remade(column, missing=True), frame[name], missing)[0] * float(column.scale[1])
+        values = numbers * (_DAY if column.scale[0] == NUMBERS else 1.0)
+        known = np.isfinite(values) & np.isfinite(between)
+        if known.any() and bool((values == between)[known].all()):
+            return True
+    return False
 
 
 def _between(

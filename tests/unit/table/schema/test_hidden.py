@@ -217,6 +217,14 @@ def test_a_draft_has_none_between_dates_that_bins_keep_apart_or_that_cross() -> 
     assert [rule.text for rule in schema.constraints] == ["admitted = discharged - admitted_to_discharged"]
 
 
+def test_a_draft_has_none_where_a_column_says_it() -> None:
+    frame = visits()
+    days = (pd.to_datetime(frame["discharged"]) - pd.to_datetime(frame["admitted"])).dt.days
+    schema = Schema.draft(frame.assign(nights=days))
+    assert not schema.compiled.hidden
+    assert "discharged = admitted + nights" in [one.rule for one in schema.proposed]
+
+
 def test_a_draft_of_visits_keeps_their_order_and_sees_that_none_overlap() -> None:
     frame = visits()
     rng = np.random.default_rng(5)
