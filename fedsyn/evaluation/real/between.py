@@ -23,7 +23,7 @@ _DAY = 86_400e6  # microseconds
 #: than one of the most bins that a draft cuts it into.
 _IN_ORDER, _NEAR = 0.99, 1.0 / 32.0
 _FEWEST = 20  # rows with both dates
-_LOOKED_AT = 32  # values
+_LOOKED_AT, _SHORTEST = 32, 6  # values, and characters of a date: 202405
 
 
 def with_between(tables: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list[pd.DataFrame], list[str]]:
@@ -74,6 +74,9 @@ def _may_hold_dates(series: pd.Series) -> bool:
         return True
     some = series.iloc[:_LOOKED_AT].dropna()
     some = some if len(some) else series.dropna().iloc[:_LOOKED_AT]
+    texts = [str(value) for value in some.tolist()]
+    if 2 * sum(len(text) >= _SHORTEST and any(map(str.isdigit, text)) for text in texts) < len(texts):
+        return False
     profile = Profile.of(some.astype(object))
     return bool(profile.values) and any(kind.reading(profile) for kind in (DateColumn, DatetimeColumn))
 
