@@ -4,7 +4,7 @@
 
 Visits of generated patients, of whom the next begins days or months after the last one is over; those of surgery are
 long. Either the nights of a visit are a column of the model, and its end is their sum with its begin, or both dates
-are. Errors are L1 distances, 0 to 2, between shares in 14 groups of days: from one begin to the next, of stays, and of
+are. The nights may be hidden: the table has both dates alone, and the nights are read from them. Errors are L1 distances, 0 to 2, between shares in 14 groups of days: from one begin to the next, of stays, and of
 the number of rows. An overlap is a visit that begins before the last one is over.
 """
 
@@ -43,10 +43,11 @@ def visits(persons: int, seed: int) -> pd.DataFrame:
     return table[table["discharged"] < "2025-01-01"].astype({"admitted": str, "discharged": str})
 
 
-def schema(*rules: str, summed: bool) -> dict[str, Any]:
+def schema(*rules: str, summed: bool, hidden: bool = False) -> dict[str, Any]:
     """Returns the schema of visits, with rules of its own."""
     day: dict[str, Any] = {"kind": "date", "lower": "2022-01-01", "upper": "2024-12-31", "bins": 12}
-    nights: dict[str, Any] = {"nights": {"kind": "integer", "lower": 0, "upper": 20, "bins": 10}} if summed else {}
+    of_nights = {"kind": "integer", "lower": 0, "upper": 20, "bins": 10, "hidden": hidden}
+    nights: dict[str, Any] = {"nights": of_nights} if summed else {}
     columns = {
         "patient": {"kind": "identifier", "make": "sequence"},
         "admitted": day,
@@ -98,14 +99,15 @@ def main() -> int:
     options = parser.parse_args()
     print("| discharged | constraint | gaps | stays | numbers of rows | overlaps | sampling, CPU |")
     print("|---|---|---|---|---|---|---|")
-    for summed, what in ((True, "a sum"), (False, "a column")):
+    ways = ((True, False, "a sum"), (True, True, "a sum, nights hidden"), (False, False, "a column"))
+    for summed, hidden, what in ways:
         first = 0.0
         for rules in ((), (OVERLAP,)):
             found = []
             for seed in range(1, options.seeds + 1):
                 real = visits(options.persons, seed)
-                real = real if summed else real.drop(columns="nights")
-                stated, privacy = schema(*rules, summed=summed), {"unit": "person"}
+                real = real if summed and not hidden else real.drop(columns="nights")
+                stated, privacy = schema(*rules, summed=summed, hidden=hidden), {"unit": "person"}
                 made = fedsyn.Synthesizer(options.epsilon, 1e-6, stated, seed=seed, privacy=privacy).fit(real)
                 before = time.process_time()
                 seen = Seen.of(made.sample())
