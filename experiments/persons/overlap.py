@@ -4,8 +4,9 @@
 
 Visits of generated patients, of whom the next begins days or months after the last one is over; those of surgery are
 long. Either the nights of a visit are a column of the model, and its end is their sum with its begin, or both dates
-are. The nights may be hidden: the table has both dates alone, and the nights are read from them. Errors are L1 distances, 0 to 2, between shares in 14 groups of days: from one begin to the next, of stays, and of
-the number of rows. An overlap is a visit that begins before the last one is over.
+are. The nights may be hidden: the table has both dates alone, and the nights are read from them. Errors are L1
+distances, 0 to 2, between shares in 14 groups of days: from one begin to the next, of stays, and of the number of rows.
+An overlap is a visit that begins before the last one is over.
 """
 
 from __future__ import annotations
