@@ -164,8 +164,8 @@ def _between(
     # A long stay is one, also where a number so far from the others would be a code for a missing value.
     marks = tuple(mark for mark in guess.column.drafted if mark not in ("notation", "missing_codes"))
     column = remade(guess.column, hidden=True, stored=None, missing_codes=(), drafted=marks, **step)
-    unit = "days" if days else "time"
-    why = f"the {unit} from {early} to {late}, in no file; {computed} is computed of it"
+    unit, them = ("days", "them") if days else ("time", "it")
+    why = f"{unit} from {early} to {late}; no file has {them}, and {computed} is computed from {them}"
     return Between(name, replace(guess, column=column, why=why), rule, series)
 
 
