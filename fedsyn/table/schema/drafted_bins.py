@@ -124,8 +124,7 @@ def _resolved(column: BinnedColumn, held: Held, size: tuple[int, int], noise: fl
     unstepped, column = column, in_steps(column, held.numbers)
     held = held.times(float(unstepped.scale[1] / column.scale[1]))
     column = beside_limits(column, held.numbers)
-    finest = _in_months(column, 0.0)[0] if bins is None and written_in_months(column) else column.cut(bins or FINEST)
-    atoms = spikes(finest, held, rows, noise)
+    atoms = spikes(finest(column) if bins is None else column.cut(bins), held, rows, noise)
     while True:
         rest, plain = held.among(~np.isin(held.numbers, atoms)), between_atoms(column, held.numbers, atoms)
         share = max(1, int(rest.rows.sum())) / rows
@@ -178,6 +177,11 @@ def _binned(column: BinnedColumn, held: Held, noise: float, records: int) -> Bin
     others += [*_at_quantiles(column, values, [c for c in _FEWER[1::2] if c >= least])]
     others += [errors.merged(way, times) for way in others for times in _TIMES]
     return min([equal, *others], key=lambda way: sum(errors.of(way, mass)))
+
+
+def finest(column: BinnedColumn) -> BinnedColumn:
+    """Returns a drafted column in its finest bins, those of months whole."""
+    return _in_months(column, 0.0)[0] if written_in_months(column) else column.cut(FINEST)
 
 
 def _in_months(column: BinnedColumn, least: float) -> list[BinnedColumn]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from fedsyn.domain import Floats
 from fedsyn.errors import SchemaError
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import NUMBERS, SPANS, BinnedColumn
-from fedsyn.table.schema.column_base import ColumnBase, remade
+from fedsyn.table.schema.column_base import remade
+from fedsyn.table.schema.computed import Computed
 from fedsyn.table.schema.draft import Guess, GuessOptions, guess_of
 from fedsyn.table.schema.drafted_bins import FINEST
-from fedsyn.table.schema.drafted_values import written_in_months
+from fedsyn.table.schema.drafted_values import in_steps, written_in_months
 from fedsyn.table.schema.encoding import numbers_alone
 from fedsyn.table.schema.hidden import Hidden
 from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn, DurationColumn, IntegerColumn
@@ -44,18 +46,15 @@ class Between:
         name: of the column.
         guess: what it holds.
         rule: the sum that it stands in.
+        ends: both moments, in their steps; of the one that is computed with nothing of its rows but how it is written.
         series: (rows,) what the table has of it.
     """
 
     name: str
     guess: Guess
     rule: SumRule
+    ends: Mapping[str, Moments]
     series: pd.Series
-
-    @property
-    def ends(self) -> list[str]:
-        """Names of both moments."""
-        return [self.rule.column, *(name for _, name in self.rule.terms if name != self.name)]
 
 
 def drafted_between(
@@ -77,13 +76,15 @@ def drafted_between(
         column = guess.column
         if isinstance(column, Moments) and not (column.missing_codes or column.censored or written_in_months(column)):
             numbers = numbers_alone(remade(column, missing=True), frame[name], missing)[0]
-            moments[name] = column, numbers * float(column.scale[1])
+            stepped = in_steps(column, np.unique(numbers[np.isfinite(numbers)]))
+            assert isinstance(stepped, Moments)
+            moments[name] = stepped, numbers * float(column.scale[1])
     found, computed, bases = list[Between](), set[str](), set[str]()
     for early, late in _near(moments):
         for name, base in ((late, early), (early, late)):  # what is computed, and from what
             if name in computed | bases | {*modelled} or base in computed or moments[base][0].missing:
                 continue
-            one = _between(early, late, name, {n: column for n, (column, _) in moments.items()}, frame, bins, missing)
+            one = _between(early, late, name, {n: moments[n][0] for n in (early, late)}, frame, bins, missing)
             if one is not None and not _is_there(moments[late][1] - moments[early][1], guesses, frame, missing):
                 found.append(one)
                 computed.add(name)
@@ -145,16 +146,19 @@ def _between(
     name = f"{early}_to_{late}"
     if name in frame.columns:
         return None
-    finer = min((columns[early], columns[late]), key=lambda column: column.microseconds)
-    days = isinstance(finer, DateColumn)
-    step: dict[str, Any] = {} if days else {"step": finer.step, "multiple_of": finer.multiple_of, "format": None}
+    step = gcd(columns[early].microseconds, columns[late].microseconds)
+    days = isinstance(columns[early], DateColumn)
     kind: Any = IntegerColumn if days else DurationColumn
+    keys = {} if days else _in_step(min(columns[early], columns[late], key=_microseconds), step) | {"format": None}
     ends = (0, 1) if days else ("0 days", "1 days")
-    plain = kind(lower=ends[0], upper=ends[1], bins=1, missing=True, hidden=True, **step)
+    plain = kind(lower=ends[0], upper=ends[1], bins=1, missing=True, hidden=True, **keys)
     rule = SumRule(column=computed, terms=((1, early), (1, name)) if computed == late else ((1, late), (-1, name)))
+    result = without_bounds(columns[computed], step)
     with_missing = {n: remade(column, missing=True) for n, column in columns.items()}
     try:
-        series = Hidden(name, rule, {**with_missing, name: plain}).series(frame, missing)
+        known = {**with_missing, name: plain, computed: remade(result, missing=True)}
+        Computed(rule, known)
+        series = Hidden(name, rule, known).series(frame, missing)
     except SchemaError:  # the two are not of one step
         return None
     values = series.rename(name) if days else pd.to_timedelta(series.astype(object)).rename(name)
@@ -163,17 +167,34 @@ def _between(
         return None
     # A long stay is one, also where a number so far from the others would be a code for a missing value.
     marks = tuple(mark for mark in guess.column.drafted if mark not in ("notation", "missing_codes"))
-    column = remade(guess.column, hidden=True, stored=None, missing_codes=(), drafted=marks, **step)
+    column = remade(guess.column, hidden=True, stored=None, missing_codes=(), drafted=marks, **keys)
     unit, them = ("days", "them") if days else ("time", "it")
     why = f"{unit} from {early} to {late}; no file has {them}, and {computed} is computed from {them}"
-    return Between(name, replace(guess, column=column, why=why), rule, series)
+    return Between(name, replace(guess, column=column, why=why), rule, {**columns, computed: result}, series)
 
 
-def without_bounds(column: ColumnBase) -> Moments:
+def _microseconds(column: Moments) -> int:
+    return column.microseconds
+
+
+def _in_step(column: Moments, step: int) -> dict[str, Any]:
+    """Returns keys of a column whose values lie so many microseconds apart.
+
+    As nearly as its own unit allows.
+    """
+    unit = column.microseconds // column.multiple_of
+    return {"step": column.step, "multiple_of": max(1, step // unit)}
+
+
+def without_bounds(column: Moments, step: int) -> Moments:
     """Returns a moment that is computed, without bounds of its rows.
 
     What it holds follows from other columns, which a person approves. How it is written stays.
+
+    Args:
+        column: as drafted.
+        step: microseconds between its values, as what it is computed from has them.
     """
-    assert isinstance(column, Moments)
     lower, upper = _ANY[type(column)]
-    return remade(column, lower=lower, upper=upper, bins=1, drafted=())
+    keys = {} if isinstance(column, DateColumn) else _in_step(column, step)
+    return remade(column, lower=lower, upper=upper, bins=1, drafted=(), **keys)

@@ -18,10 +18,11 @@ from fedsyn.lazy import pd
 from fedsyn.table.schema import vocabulary
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.table.schema.column_base import AsideColumn, IdentifierColumn
+from fedsyn.table.schema.computed import computed_columns
 from fedsyn.table.schema.draft import Guess, drafted_schema, guessed_columns
 from fedsyn.table.schema.draft_request import checked_names
-from fedsyn.table.schema.drafted_bins import FINEST, resolved
-from fedsyn.table.schema.drafted_hidden import drafted_between, without_bounds
+from fedsyn.table.schema.drafted_bins import finest, resolved
+from fedsyn.table.schema.drafted_hidden import drafted_between
 from fedsyn.table.schema.drafted_persons import (
     Apart,
     ProposedPersons,
@@ -191,9 +192,11 @@ def drafted(
         {} if persons is None else {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
     )
     plain, frame, two, rules = _with_between(plain, frame, two, persons, label, bins)
-    key |= {"constraints": rules} if rules else {}
+    key |= {"constraints": [rule.data() for rule in rules]} if rules else {}
     width = _width(kind.from_dict(drafted_schema(plain, label) | key, where)) if key else None
-    guesses = in_bins(plain, _tables_of(persons, frame) if two is None else _tables_apart(two), bins, width)
+    tables, computed = _tables_of(persons, frame) if two is None else _tables_apart(two), computed_columns(rules)
+    tables = [part._replace(frame=part.frame.drop(columns=computed, errors="ignore")) for part in tables]
+    guesses = in_bins(plain, tables, bins, width)
     if all(isinstance(guess.column, AsideColumn) for guess in guesses.values()):
         raise DataError(
             f"no column of {where} is left to synthesise: each is empty, personal, free text, one value in every row, "
@@ -222,21 +225,21 @@ def _with_between(
     persons: ProposedPersons | None,
     label: str | None,
     bins: int | None,
-) -> tuple[dict[str, Guess], pd.DataFrame, Apart | None, list[Any]]:
+) -> tuple[dict[str, Guess], pd.DataFrame, Apart | None, list[SumRule]]:
     """Returns guesses and tables with hidden columns, and their sums."""
     own = () if persons is None else persons.persons.constant
     order = None if persons is None else persons.persons.order
     some = {name: guess for name, guess in guesses.items() if name not in own}
     between = drafted_between(some, frame, [name for name in (label, order) if isinstance(name, str)], bins)
     for one in between:
-        names, computed = list(guesses), one.rule.column
+        names = list(guesses)
         at = 1 + max(names.index(name) for name in one.ends)
         guesses = {name: guesses[name] for name in names[:at]} | {one.name: one.guess} | guesses
-        guesses[computed] = replace(guesses[computed], column=without_bounds(guesses[computed].column))
+        guesses |= {name: replace(guesses[name], column=column) for name, column in one.ends.items()}
         frame = frame.assign(**{one.name: one.series})
         if two is not None:
             two = replace(two, rows=two.rows.assign(**{one.name: one.series}))
-    return guesses, frame, two, [one.rule.data() for one in between]
+    return guesses, frame, two, [one.rule for one in between]
 
 
 def _as_held(guesses: Mapping[str, Guess], holding: Collection[Proposal], bins: int | None) -> dict[str, Guess]:
@@ -369,7 +372,7 @@ def _guesses_apart(
 def _finest(guess: Guess) -> Guess:
     column = guess.column
     binned = isinstance(column, BinnedColumn) and not column.values
-    return replace(guess, column=column.cut(FINEST)) if binned else guess  # type: ignore[attr-defined]
+    return replace(guess, column=finest(column)) if binned else guess  # type: ignore[arg-type]
 
 
 def remarks(guesses: Mapping[str, Guess], holding: Collection[Proposal], has_some: bool) -> dict[str, list[str]]:

@@ -210,7 +210,8 @@ def moments(present: pd.Series) -> tuple[bool, Reading]:
     zone, bounds = present.dt.tz, bounds_of_days(present.min().date(), present.max().date())
     if zone is None and bool((present == present.dt.normalize()).all()):
         return True, Reading(bounds, f"dtype {present.dtype}, always midnight")
-    step = next(step for step, unit in _STEPS if unit is None or bool((present == present.dt.floor(unit)).all()))
+    clock = present.dt.tz_localize(None)  # an hour that a clock shows twice has no floor in its zone
+    step = next(step for step, unit in _STEPS if unit is None or bool((clock == clock.dt.floor(unit)).all()))
     keys = {"lower": f"{bounds['lower']}T00:00:00", "upper": f"{bounds['upper']}T23:59:59"}
     keys |= {"zone": _zone(zone)} if zone is not None else {}
     keys |= {"step": step} if step != "second" else {}

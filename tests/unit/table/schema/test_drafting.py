@@ -81,6 +81,29 @@ def test_digits_that_need_not_be_dates_are_numbers(values: list[int]) -> None:
     assert Schema.draft(pd.DataFrame({"x": values * 20})).columns["x"].kind == "integer"
 
 
+def test_an_hour_that_a_clock_shows_twice_is_drafted() -> None:
+    moments = pd.date_range("2023-10-28", periods=3000, freq="1min", tz="Europe/Berlin")
+    frame = pd.DataFrame({"at": moments, "y": np.arange(3000) % 7})
+    schema = Schema.draft(frame)
+    assert schema.columns["at"].step == "minute"  # type: ignore[union-attr]
+    made = schema.decode(schema.encode(frame), np.random.default_rng(0))
+    assert (schema.encode(made) == schema.encode(frame)).all()
+
+
+def test_months_that_a_constraint_compares_stay_in_whole_bins() -> None:
+    """What is written without its day is read as the first of its month: no bin may begin within one."""
+    rng = np.random.default_rng(0)
+    first = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 1000, 2000), unit="D")
+    later = first + pd.to_timedelta(rng.integers(0, 90, 2000), unit="D")
+    frame = pd.DataFrame(
+        {"hired": first.strftime("%Y-%m"), "left": later.strftime("%Y-%m"), "x": rng.integers(0, 9, 2000)}
+    )
+    schema = Schema.draft(frame)
+    assert [one.rule for one in schema.proposed] == ["hired <= left"]
+    codes = schema.encode(frame)
+    assert (schema.encode(schema.decode(codes, rng)) == codes).all()
+
+
 def test_periods_come_back() -> None:
     frame = pd.DataFrame({f: DAYS.dt.to_period(f) for f in ("D", "M", "Q")})
     schema = Schema.draft(frame)

@@ -1,6 +1,7 @@
 """Columns that no file has: read from a sum, modelled, and not written."""
 
 import datetime as dt
+import math
 
 import numpy as np
 import pandas as pd
@@ -215,6 +216,22 @@ def test_a_draft_has_none_between_dates_that_bins_keep_apart_or_that_cross() -> 
     open_admission.loc[3, "admitted"] = None  # then the first date is computed from the second
     schema = Schema.draft(open_admission)
     assert [rule.text for rule in schema.constraints] == ["admitted = discharged - admitted_to_discharged"]
+
+
+@pytest.mark.parametrize(("start", "lasting"), [(15, 15), (15, 60), (1, 15), (60, 5)])
+def test_a_draft_of_times_keeps_what_they_are_multiples_of(start: int, lasting: int) -> None:
+    """Minutes between two starts, and of each span: both times are multiples of what divides both."""
+    rng = np.random.default_rng(0)
+    begins = pd.Timestamp("2022-01-01") + pd.to_timedelta(
+        start * rng.integers(0, 700 * 1440 // start, 2000), unit="min"
+    )
+    ends = begins + pd.to_timedelta(lasting * rng.integers(0, 30, 2000), unit="min")
+    frame = pd.DataFrame({"ward": rng.choice(["a", "b"], 2000), "start": begins, "end": ends})
+    schema = Schema.draft(frame)
+    assert [rule.text for rule in schema.constraints] == ["end = start + start_to_end"]
+    made = schema.decode(schema.encode(frame), np.random.default_rng(0))
+    assert not (made["start"].astype("int64") % (60_000_000 * start)).any()
+    assert not (made["end"].astype("int64") % (60_000_000 * math.gcd(start, lasting))).any()
 
 
 def test_a_draft_has_none_where_a_column_says_it() -> None:
