@@ -178,7 +178,7 @@ def _microseconds(column: Moments) -> int:
 
 
 def _in_step(column: Moments, step: int) -> dict[str, Any]:
-    """Returns keys of a column whose values lie so many microseconds apart.
+    """Returns keys of a column in which values lie some microseconds apart.
 
     As nearly as its own unit allows.
     """
