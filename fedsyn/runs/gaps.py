@@ -10,9 +10,12 @@ import numpy.typing as npt
 
 from fedsyn.domain import Flags, Floats, Integers
 
-#: Draws what lies between rows and the next ones, NaN where it is not known: positions, least and largest gaps -> gaps.
-Draws = Callable[[Integers, Floats, Floats], Floats]
+#: Draws what lies between rows and the next ones, NaN where it is not known: positions, least and largest gaps, and
+#: rates by which longer ones are less likely, as exp(-rate gap) -> gaps.
+Draws = Callable[[Integers, Floats, Floats, Floats], Floats]
 _Bounds = tuple[Floats, Floats]
+# So many rows of a person in one bin hold few gaps that fit by chance; and how often rates are moved for them.
+_CROWDED, _MOVES = 12, 4
 
 
 def spaced(
@@ -29,7 +32,7 @@ def spaced(
     and gaps contradict each other, bins hold, and no number goes back.
 
     >>> spaced(np.array([3]), np.array([2, 90, 95]), (np.array([0.0, 0, 100]), np.array([99.0, 99, 199])),
-    ...        lambda here, least, most: np.array([7.0, 14.0])[here]).tolist()
+    ...        lambda here, *_: np.array([7.0, 14.0])[here]).tolist()
     [79, 86, 100]
 
     Args:
@@ -85,7 +88,9 @@ def _fitting(counts: Integers, ends: _Bounds, least: Floats, draws: Draws) -> tu
 
     Each is drawn by itself. Where those of a person do not fit together, such as two of sixty days in a bin of ninety,
     each is drawn again among those that the others leave, along the person and back (one sweep of Gibbs sampling). So
-    they come nearly as if all had been drawn until they fit; a second sweep costs more than it brings.
+    they come nearly as if all had been drawn until they fit; a second sweep costs more than it brings. Where a person
+    has many rows in one bin, the gaps between them are made to fit first (`_crowded`): a sweep would leave most of them
+    nothing.
 
     Args:
         counts: (persons,) rows of each.
@@ -99,7 +104,9 @@ def _fitting(counts: Integers, ends: _Bounds, least: Floats, draws: Draws) -> tu
     whose = np.repeat(np.arange(len(counts)), counts)
     here = np.flatnonzero(whose[1:] == whose[:-1])
     gaps = np.full(len(whose), np.nan)
-    gaps[here + 1] = draws(here, *_between(here, ends, ends, least))
+    none = np.zeros(len(whose))
+    gaps[here + 1] = draws(here, *_between(here, ends, ends, least), none[here])
+    rates = _crowded(here, gaps, ends, least, draws)
     first = np.cumsum(counts) - counts
 
     def turn(going: Flags, bounds: _Bounds, other: _Bounds, *, ahead: bool, every: bool) -> Flags:
@@ -112,7 +119,8 @@ def _fitting(counts: Integers, ends: _Bounds, least: Floats, draws: Draws) -> tu
             off &= every or ~_kept(here, gaps, bounds, ahead=ahead)
             if off.any():
                 here, again[persons[off]] = here[off], True
-                gaps[here + 1] = draws(here, *_between(here, *((bounds, other) if ahead else (other, bounds)), least))
+                between = _between(here, *((bounds, other) if ahead else (other, bounds)), least)
+                gaps[here + 1] = draws(here, *between, rates[here])
                 _kept(here, gaps, bounds, ahead=ahead)
         return again
 
@@ -125,6 +133,53 @@ def _fitting(counts: Integers, ends: _Bounds, least: Floats, draws: Draws) -> tu
             bound[going[whose]] = end[going[whose]]
         turn(going, later, earlier, ahead=False, every=True)
     return gaps, later
+
+
+def _crowded(here: Integers, gaps: Floats, ends: _Bounds, least: Floats, draws: Draws) -> Floats:
+    """Draws gaps again, in place, where many share one bin.
+
+    Gaps that are drawn by themselves and have to add up to no more than a bin is wide go, the more of them there are,
+    as if each were less likely by exp(-rate gap), with the rate by which they are expected to fill the bin (Gibbs'
+    conditioning principle). Of exponential gaps with mean S / m it is m / width - m / S, which is added until they fit.
+    What then is still too long is made shorter by a factor.
+
+    Args:
+        here: (n,) positions of the rows that have a next one.
+        gaps: (rows,) from the row before.
+        ends: (rows,) least and largest number of each row.
+        least: (rows,) the least gaps.
+        draws: draws gaps.
+
+    Returns:
+        (rows,) the rates.
+    """
+    (low, high), rates = ends, np.zeros(len(gaps))
+    inside = (low[here] == low[here + 1]) & (high[here] == high[here + 1]) & ~np.isnan(gaps[here + 1])
+    here = here[inside]
+    stretch = np.cumsum(np.r_[True, np.diff(here) != 1]) - 1 if len(here) else here  # rows of one person in one bin
+    many = np.bincount(stretch)[stretch] >= _CROWDED - 1 if len(here) else inside[inside]
+    here, stretch = here[many], np.unique(stretch[many], return_inverse=True)[1]
+    if not len(here):
+        return rates
+    size, width = np.bincount(stretch), np.zeros(int(stretch.max()) + 1)
+    width[stretch] = high[here] - low[here]
+    rate, bounds = np.zeros(len(size)), _between(here, ends, ends, least)
+    # In others a sweep leaves most gaps what was drawn for them.
+    crowded = np.bincount(stretch, gaps[here + 1]) > 2.0 * width
+    for _ in range(_MOVES):
+        total = np.bincount(stretch, gaps[here + 1])
+        crowded &= total > width
+        if not crowded.any():
+            break
+        rate[crowded] += (size / np.maximum(width, 1.0) - size / np.maximum(total, 1.0))[crowded]
+        again = crowded[stretch]
+        gaps[here[again] + 1] = draws(here[again], bounds[0][again], bounds[1][again], rate[stretch[again]])
+    # So much of a bin lies, on average, between the first and the last of some numbers in it.
+    total = np.bincount(stretch, gaps[here + 1])
+    share = np.where(crowded & (total > width), width * size / (size + 2.0) / np.maximum(total, 1.0), 1.0)
+    gaps[here + 1] = np.maximum(gaps[here + 1] * share[stretch], least[here + 1])
+    rates[here] = rate[stretch]
+    return rates
 
 
 def _between(here: Integers, ends: _Bounds, after: _Bounds, least: Floats) -> _Bounds:

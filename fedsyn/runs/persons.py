@@ -205,7 +205,7 @@ class WholePersons:
         if self._compares:
             low, least = self._apart(every[there], np.flatnonzero(whose[1:] == whose[:-1]), low)
 
-        def gaps(here: Integers, nearest: Floats, farthest: Floats) -> Floats:
+        def gaps(here: Integers, nearest: Floats, farthest: Floats, rates: Floats) -> Floats:
             out = np.empty(len(here))
             for start in range(0, len(here), _AT_ONCE):
                 block = slice(start, start + _AT_ONCE)
@@ -213,7 +213,7 @@ class WholePersons:
                 known[:, self.here] = chain.of_rows[here[block]]
                 known[:, self.after] = _recoded(chain.of_rows[here[block] + 1], self.to_after)
                 self._stand(known, before[here[block]])
-                out[block] = self._gaps(known, (nearest[block], farthest[block]), rng)
+                out[block] = self._gaps(known, (nearest[block], farthest[block]), rates[block], rng)
             return out
 
         filled = np.full(len(there), column.ends[0][0]).astype(numbers.dtype), np.zeros(len(there), bool)
@@ -255,7 +255,7 @@ class WholePersons:
                 gaps[here[known] + 1] = np.maximum(gaps[here[known] + 1], least)
         return low, gaps
 
-    def _gaps(self, known: Codes, ends: tuple[Floats, Floats], rng: np.random.Generator) -> Floats:
+    def _gaps(self, known: Codes, ends: tuple[Floats, Floats], rates: Floats, rng: np.random.Generator) -> Floats:
         """Draws what lies between rows and the next ones, (n,).
 
         NaN where one of them has no number.
@@ -263,6 +263,7 @@ class WholePersons:
         Args:
             known: (n, d) records of the rows and the next ones.
             ends: (n,) least and largest gap that may be.
+            rates: (n,) by which longer gaps are less likely, as exp(-rate gap).
             rng: draws.
         """
         assert self.spacing is not None
@@ -273,7 +274,10 @@ class WholePersons:
         allowed[:, :bins] = (high >= nearest[:, None]) & (low <= farthest[:, None])
         unknown = ~allowed.any(axis=1)
         allowed[unknown] = True
-        weights = np.where(allowed, 0.0, _NEVER)
+        longer = np.append(0.5 * (low + high), np.zeros(column.size - bins))
+        weights = np.where(allowed, -rates[:, None] * longer, -np.inf)
+        weights = np.maximum(weights - weights.max(axis=1, keepdims=True), 0.6 * _NEVER)
+        weights[~allowed] = _NEVER
         drawn = self.spacing.drawn(known, rng, {GAP: weights})[:, self.names.index(GAP)].astype(np.intp)
         numbers, absent = column.draw(drawn, rng)
         # Its bin may have numbers that these rows do not.

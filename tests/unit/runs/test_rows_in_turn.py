@@ -115,7 +115,7 @@ def test_numbers_keep_their_least_gaps_where_bins_have_room(counts: list[int], w
     low, high = np.zeros(n), np.full(n, float(width))
     gaps = np.where(rng.random(n) < 0.5, np.nan, rng.integers(0, 2 * width, n).astype(float))
     drawn = rng.integers(0, width + 1, n)
-    out = spaced(sizes, drawn, (low, high), lambda here, nearest, _: np.maximum(gaps[here + 1], nearest), least)
+    out = spaced(sizes, drawn, (low, high), lambda here, nearest, *_: np.maximum(gaps[here + 1], nearest), least)
     assert (out >= 0).all() and (out <= width).all()
     whose = np.repeat(np.arange(len(sizes)), sizes)
     same = whose[1:] == whose[:-1]
