@@ -24,6 +24,7 @@ _DAY = 86_400e6  # microseconds
 _IN_ORDER, _NEAR = 0.99, 1.0 / 32.0
 _FEWEST = 20  # rows with both dates
 _LOOKED_AT, _SHORTEST = 32, 6  # values, and characters of a date: 202405
+_ROWS_LOOKED_AT = 200  # which show that another column has the days
 
 
 def with_between(tables: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list[pd.DataFrame], list[str]]:
@@ -42,7 +43,9 @@ def with_between(tables: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[
     added: list[dict[str, Floats]] = [{} for _ in tables]
     for late in moments:
         early = _nearest(late, days[0])
-        if early is not None and (name := _name(early, late)) not in names:
+        if early is None or _is_there(days[0][late] - days[0][early], tables[0][names]):
+            continue
+        if (name := _name(early, late)) not in names:
             for columns, own in zip(added, days, strict=True):
                 columns[name] = own[late] - own[early]
     further = [table.assign(**columns) for table, columns in zip(tables, added, strict=True)]
@@ -79,6 +82,20 @@ def _may_hold_dates(series: pd.Series) -> bool:
         return False
     profile = Profile.of(some.astype(object))
     return bool(profile.values) and any(kind.reading(profile) for kind in (DateColumn, DatetimeColumn))
+
+
+def _is_there(between: Floats, real: pd.DataFrame) -> bool:
+    """Returns whether a column holds these days already.
+
+    Its first rows show it.
+    """
+    some = slice(0, _ROWS_LOOKED_AT)
+    for name in real.columns:
+        numbers = pd.to_numeric(real[name].iloc[some].astype(object), errors="coerce").to_numpy(np.float64)
+        known = np.isfinite(numbers) & np.isfinite(between[some])
+        if known.sum() >= _FEWEST and bool((numbers == between[some])[known].all()):
+            return True
+    return False
 
 
 def _nearest(late: str, days: dict[str, Floats]) -> str | None:

@@ -27,7 +27,7 @@ import numpy as np
 from fedsyn.lazy import pa, pacsv
 
 # Characters that are read at a time. Changes no result.
-_CHUNK = 1 << 20
+_CHUNK = 1 << 21
 # Lines of one cell. A quotation mark is not looked for beyond them.
 _MOST_LINES = 1000
 # Separators that stand where rows have them by no chance, in lines that a quotation mark joins. A text with one comma

@@ -64,6 +64,15 @@ def test_dates_that_are_far_apart_or_in_no_order_have_no_column_between_them() -
         assert all(list(one.columns) == names for one in tables)
 
 
+def test_days_that_a_column_has_are_not_compared_twice() -> None:
+    real = visits(0)
+    days = (pd.to_datetime(real["discharged"]) - pd.to_datetime(real["admitted"])).dt.days
+    for column, there in ((days, True), (days.astype(str), True), (days + 1, False)):
+        table = real.assign(nights=column)
+        found = with_between([table, table], list(table.columns))[1]
+        assert ("admitted to discharged" not in found) is there
+
+
 def test_the_real_rows_alone_say_which_dates_are_near() -> None:
     real, made = visits(0), visits(0)
     made["discharged"] = "no date"
