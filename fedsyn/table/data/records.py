@@ -22,7 +22,8 @@ from fedsyn.table.schema import Schema
 from fedsyn.table.schema.approval import more_rows, nameless_rows
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import remade
-from fedsyn.table.schema.encoding import Block, Encoder, numbers_alone
+from fedsyn.table.schema.encoding import Block, numbers_alone
+from fedsyn.table.schema.hidden import encoder_of
 from fedsyn.table.schema.holdings import changing
 from fedsyn.table.schema.persons import (
     GAP,
@@ -229,8 +230,8 @@ class RecordMaker:
         new = np.flatnonzero(empty & ~kept)
         if not len(new):
             return block
-        own = {name: self.schema.columns[name] for name in person_attributes(self.schema)}
-        added = Encoder(own, self.schema.missing_text, self.schema.dtype).block(frame.iloc[new])
+        own = person_attributes(self.schema)
+        added = encoder_of(self.schema, own, self.schema.dtype).block(frame.iloc[new])
         new = new[added.of(np.ones(len(new), bool))] if added.kept is None else new[added.kept]
         names, rows = list(self.schema.columns), np.flatnonzero(kept)
         codes = np.zeros((len(new), len(names)), block.codes.dtype)

@@ -99,7 +99,7 @@ class CompiledRules:
             self._require_known(rule)
         self._open = self._left_open(set(open_columns))
         self.steps, self.persons = self._steps(), persons
-        self.hidden = hidden_columns(rules, columns, derived)
+        self.hidden = hidden_columns(rules, columns, derived, () if persons is None else persons.constant)
         self.nesting = Nesting(rules, columns)
         self._constraints = [(rule, constraint) for rule in rules for constraint in self._closed(rule)]
         constraints = [constraint for _, constraint in self._constraints]

@@ -8,8 +8,9 @@ holds, and its bounds, a person approves as those of any other column.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import gcd
 from typing import Any
 
@@ -47,14 +48,14 @@ class Between:
         guess: what it holds.
         rule: the sum that it stands in.
         ends: both moments, in their steps; of the one that is computed with nothing of its rows but how it is written.
-        series: (rows,) what the table has of it.
+        read: returns what a table has of it, (rows,).
     """
 
     name: str
     guess: Guess
     rule: SumRule
     ends: Mapping[str, Moments]
-    series: pd.Series
+    read: Callable[[pd.DataFrame], pd.Series]
 
 
 def drafted_between(
@@ -65,8 +66,8 @@ def drafted_between(
     The nearest pairs come first. Each moment is computed once, from one that is not computed.
 
     Args:
-        guesses: column -> what is proposed for it; columns that are the same in all rows of a person are not here.
-        frame: the rows.
+        guesses: column -> what is proposed for it: of persons, or of their rows.
+        frame: the table.
         modelled: columns that stay modelled: the label, and what gives the rows of a person their order.
         bins: number of bins that somebody asked for, or None.
     """
@@ -158,9 +159,10 @@ def _between(
     try:
         known = {**with_missing, name: plain, computed: remade(result, missing=True)}
         Computed(rule, known)
-        series = Hidden(name, rule, known).series(frame, missing)
+        read = partial(Hidden(name, rule, known).series, missing_text=missing)
     except SchemaError:  # the two are not of one step
         return None
+    series = read(frame)
     values = series.rename(name) if days else pd.to_timedelta(series.astype(object)).rename(name)
     guess = guess_of(values, GuessOptions(bins or FINEST, keep=True, stored=False))
     if not isinstance(guess.column, kind):
@@ -170,7 +172,7 @@ def _between(
     column = remade(guess.column, hidden=True, stored=None, missing_codes=(), drafted=marks, **keys)
     unit, them = ("days", "them") if days else ("time", "it")
     why = f"{unit} from {early} to {late}; no file has {them}, and {computed} is computed from {them}"
-    return Between(name, replace(guess, column=column, why=why), rule, {**columns, computed: result}, series)
+    return Between(name, replace(guess, column=column, why=why), rule, {**columns, computed: result}, read)
 
 
 def _microseconds(column: Moments) -> int:

@@ -25,6 +25,7 @@ from fedsyn.table.schema.approval import PERSONS
 from fedsyn.table.schema.column_base import AsideColumn, IdentifierColumn
 from fedsyn.table.schema.draft import Guess
 from fedsyn.table.schema.encoding import Encoder, numbers_alone
+from fedsyn.table.schema.hidden import with_hidden
 from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn
 from fedsyn.table.schema.persons import Persons, persons_in_words
 from fedsyn.table.schema.profile import Profile
@@ -364,7 +365,7 @@ def differing(schema: Any, frame: pd.DataFrame) -> dict[str, int]:
 
     Values are compared as the schema has them: those of one bin or group are the same.
     """
-    persons = schema.persons
+    persons, frame = schema.persons, with_hidden(schema, frame)
     names = [name for name in schema.columns if name in persons.constant]
     whose = numbered(frame[persons.id], schema.missing_text)
     codes = {name: _encoded(schema, name, frame[name]) for name in names}

@@ -188,10 +188,10 @@ def drafted(
     if persons is not None:
         plain = _by_people(plain, frame, persons, two, label, keep, how)
         persons = _persons_in(kind, plain, frame, holders, two, label)
-    key: dict[str, Any] = (
-        {} if persons is None else {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
-    )
-    plain, frame, two, rules = _with_between(plain, frame, two, persons, label, bins)
+    plain, frame, two, persons, rules = _with_between(plain, frame, two, persons, label, bins)
+    key: dict[str, Any] = {}
+    if persons is not None:
+        key = {"persons": persons.persons.model_dump(mode="json", exclude_defaults=True)}
     key |= {"constraints": [rule.data() for rule in rules]} if rules else {}
     width = _width(kind.from_dict(drafted_schema(plain, label) | key, where)) if key else None
     tables, computed = _tables_of(persons, frame) if two is None else _tables_apart(two), computed_columns(rules)
@@ -225,21 +225,34 @@ def _with_between(
     persons: ProposedPersons | None,
     label: str | None,
     bins: int | None,
-) -> tuple[dict[str, Guess], pd.DataFrame, Apart | None, list[SumRule]]:
-    """Returns guesses and tables with hidden columns, and their sums."""
-    own = () if persons is None else persons.persons.constant
+) -> tuple[dict[str, Guess], pd.DataFrame, Apart | None, ProposedPersons | None, list[SumRule]]:
+    """Returns guesses, tables and persons with hidden columns, and their sums.
+
+    What lies between two columns that are the same in all rows of a person is, too.
+    """
+    own = {*persons.persons.constant} if persons is not None else set[str]()
     order = None if persons is None else persons.persons.order
-    some = {name: guess for name, guess in guesses.items() if name not in own}
-    between = drafted_between(some, frame, [name for name in (label, order) if isinstance(name, str)], bins)
-    for one in between:
-        names = list(guesses)
-        at = 1 + max(names.index(name) for name in one.ends)
-        guesses = {name: guesses[name] for name in names[:at]} | {one.name: one.guess} | guesses
-        guesses |= {name: replace(guesses[name], column=column) for name, column in one.ends.items()}
-        frame = frame.assign(**{one.name: one.series})
-        if two is not None:
-            two = replace(two, rows=two.rows.assign(**{one.name: one.series}))
-    return guesses, frame, two, [one.rule for one in between]
+    modelled = [name for name in (label, order) if isinstance(name, str)]
+    first = slice(0, 0) if persons is None else np.unique(persons.whose, return_index=True)[1]
+    rules = list[SumRule]()
+    for is_own, table in ((True, frame.iloc[first] if two is None else two.own), (False, frame)):
+        some = {name: guess for name, guess in guesses.items() if (name in own) == is_own}
+        for one in drafted_between(some, table, modelled, bins):
+            names = list(guesses)
+            at = 1 + max(names.index(name) for name in one.ends)
+            guesses = {name: guesses[name] for name in names[:at]} | {one.name: one.guess} | guesses
+            guesses |= {name: replace(guesses[name], column=column) for name, column in one.ends.items()}
+            frame = frame.assign(**{one.name: one.read(frame)})
+            if two is not None:
+                two = replace(two, rows=two.rows.assign(**{one.name: one.read(two.rows)}))
+            if is_own and two is not None:
+                two = replace(two, own=two.own.assign(**{one.name: one.read(two.own)}))
+            if is_own and persons is not None:
+                constant = (*persons.persons.constant, one.name)
+                persons = replace(persons, persons=persons.persons.model_copy(update={"constant": constant}))
+                own.add(one.name)
+            rules.append(one.rule)
+    return guesses, frame, two, persons, rules
 
 
 def _as_held(guesses: Mapping[str, Guess], holding: Collection[Proposal], bins: int | None) -> dict[str, Guess]:

@@ -9,10 +9,11 @@ Such a sum says nothing of the rows: it holds by what the hidden column is. It r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.domain import Floats
 from fedsyn.errors import SchemaError
@@ -21,7 +22,7 @@ from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import remade
 from fedsyn.table.schema.computed import Computed
 from fedsyn.table.schema.conditions import DrawnRows
-from fedsyn.table.schema.encoding import numbers_alone
+from fedsyn.table.schema.encoding import Encoder, numbers_alone
 from fedsyn.table.schema.rules import AnyRule, SumRule
 
 
@@ -81,15 +82,19 @@ class Hidden:
         return cells.set_axis(frame.index)
 
 
-def hidden_columns(rules: Iterable[AnyRule], columns: Mapping[str, Any], derived: Mapping[str, Any]) -> list[Hidden]:
+def hidden_columns(
+    rules: Iterable[AnyRule], columns: Mapping[str, Any], derived: Mapping[str, Any], constant: Collection[str] = ()
+) -> list[Hidden]:
     """Returns the hidden columns of a schema.
 
     Args:
         rules: its constraints.
         columns, derived: its modelled columns, and those that constraints compute.
+        constant: those that are the same in all rows of a person.
 
     Raises:
-        SchemaError: a hidden column stands in no sum, or in several; or see `Hidden`.
+        SchemaError: a hidden column stands in no sum, or in several; it is constant where what it is read from is not,
+            or the other way round; or see `Hidden`.
     """
     every, found = {**columns, **derived}, list[Hidden]()
     for name in (name for name, column in every.items() if getattr(column, "hidden", False)):
@@ -103,6 +108,13 @@ def hidden_columns(rules: Iterable[AnyRule], columns: Mapping[str, Any], derived
                 "says from which columns it is read"
             )
         found.append(Hidden(name, sums[0], every))
+        own = [source in constant for source in found[-1].sources]
+        if (name in constant) != all(own):
+            way = "leave it out there" if name in constant else "name it there, too"
+            raise SchemaError(
+                f"'{name}' is hidden, and read from {' and '.join(found[-1].sources)}, which persons.constant "
+                f"{'names' if all(own) else 'does not name'}: {way}"
+            )
     return found
 
 
@@ -119,3 +131,9 @@ def without_hidden(schema: Any) -> list[str]:
     """Returns the names of all columns that tables may have."""
     hidden = {one.name for one in schema.compiled.hidden}
     return [name for name in schema.every_column if name not in hidden]
+
+
+def encoder_of(schema: Any, names: Collection[str], dtype: npt.DTypeLike) -> Encoder:
+    """Returns an encoder of some columns."""
+    hidden = [one for one in schema.compiled.hidden if one.name in names]
+    return Encoder({name: schema.columns[name] for name in names}, schema.missing_text, dtype, hidden=hidden)

@@ -34,7 +34,7 @@ from fedsyn.table.schema.approval import Repeats, beyond, identifiers, people_co
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.encoding import Block, Encoder
-from fedsyn.table.schema.hidden import with_hidden
+from fedsyn.table.schema.hidden import encoder_of, with_hidden
 from fedsyn.table.schema.persons import person_attributes
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import written
@@ -164,7 +164,7 @@ class Holding:
             alone: which of them are of persons without a row.
         """
         names = person_attributes(self.schema)
-        encoder = Encoder({name: self.schema.columns[name] for name in names}, self.schema.missing_text, np.int64)
+        encoder = encoder_of(self.schema, names, np.int64)
         block, self.own_rows = encoder.block(frame), len(frame)
         if block.kept is not None:
             self.encoder.left_out += int((~block.kept & alone).sum())

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedsyn
 from fedsyn.errors import DataError, SchemaError
 from fedsyn.table.data.readers import encode_file, read_table
 from fedsyn.table.schema import Schema
@@ -256,3 +258,51 @@ def test_a_draft_of_visits_keeps_their_order_and_sees_that_none_overlap() -> Non
     assert "discharged <= next.admitted" in [one.rule for one in schema.proposed]
     text = schema.dumps()
     assert Schema.loads(text.replace("#?   - discharged", "  - discharged")).compiled.across
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_two_dates_of_a_person_have_one_too(apart: bool) -> None:
+    """What lies between columns that are the same in all rows of a person is, too, also where a person has no row."""
+    rng, people = np.random.default_rng(4), 600
+    found = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 700, people), unit="D")
+    treated = found + pd.to_timedelta(rng.integers(0, 9, people), unit="D")
+    patients = pd.DataFrame(
+        {
+            "patient_id": [f"P{number:04d}" for number in range(people)],
+            "diagnosed": found.strftime("%Y-%m-%d"),
+            "treated": treated.strftime("%Y-%m-%d"),
+        }
+    )
+    whose = np.repeat(np.arange(50 if apart else 0, people), rng.integers(1, 5, people - 50 if apart else people))
+    stays = visits(len(whose)).assign(patient_id=patients["patient_id"].to_numpy()[whose])
+    tables: Any = {"patients": patients, "visits": stays} if apart else stays.merge(patients, on="patient_id")
+    schema = Schema.draft(tables)
+    assert sorted(rule.text for rule in schema.constraints) == [
+        "discharged = admitted + admitted_to_discharged",
+        "treated = diagnosed + diagnosed_to_treated",
+    ]
+    assert schema.persons is not None
+    assert {*schema.persons.constant} == {"diagnosed", "treated", "diagnosed_to_treated"}
+    assert schema.persons.least_rows == (0 if apart else 1)
+    schema = schema.approve(frame=tables)
+    assert not sum(schema.violations(tables).values())
+    made = fedsyn.Synthesizer(50.0, 1e-6, schema, seed=1, privacy={"unit": "person"}).fit(tables).sample()
+    own = made["patients"] if apart else made.drop_duplicates("patient_id")
+    between = (pd.to_datetime(own["treated"]) - pd.to_datetime(own["diagnosed"])).dt.days
+    assert between.between(0, 9).all()
+    shares = between.value_counts(normalize=True).reindex(range(9), fill_value=0.0)
+    assert (shares - 1 / 9).abs().max() < 0.08  # 600 people: five standard errors of 0.013, and noise
+    if not apart:
+        assert (made.groupby("patient_id")["treated"].nunique() == 1).all()
+
+
+def test_a_hidden_column_is_constant_where_its_sources_are() -> None:
+    data = schema_of().to_dict()
+    data["columns"]["id"] = {"kind": "identifier"}
+    for constant, message in (
+        (["admitted", "discharged"], "which persons.constant names: name it there, too"),
+        (["stay"], "which persons.constant does not name: leave it out there"),
+    ):
+        persons = {"id": "id", "most_rows": 5, "constant": constant}
+        with pytest.raises(SchemaError, match=message):
+            Schema.from_dict(data | {"persons": persons})
