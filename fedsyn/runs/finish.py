@@ -86,7 +86,7 @@ def finish(
         looks = strategy.sketch_errors()
         keep_looks(out, looks, shrunk=strategy.is_shrunk, limited=strategy.limited)
         known = (strategy.workload, strategy.is_shrunk, schema, strategy.limited)
-        save_evaluation(out, with_drawn_rows(predict_quality(model, evidence, looks, *known), out, schema, model))
+        save_evaluation(out, with_drawn_rows(predict_quality(model, evidence, looks, *known), schema, model))
         (out / LOOKS_FILE).unlink()
     if evaluated:
         assert synthetic is not None

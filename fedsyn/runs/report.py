@@ -56,6 +56,7 @@ from fedsyn.runs.federated_evaluation import table_rows
 from fedsyn.runs.prepare import split_tables
 from fedsyn.runs.real_rows import RealRows, rows_of_people
 from fedsyn.runs.run_config import published_config
+from fedsyn.runs.synthesis import judged_rows
 from fedsyn.table.counting.sums import group_of_cells, sums_of_groups
 from fedsyn.table.counting.workload import strangers_workload
 from fedsyn.table.data.options import shown_layout
@@ -322,22 +323,18 @@ def _predict(config: RunConfig, out: Path) -> str:
         evidence = load_evidence(file, model.domain) if file.is_file() else None
         workload = strangers_workload(config.workload, schema.domain)
         known = (workload, facts["shrunk"], schema, facts.get("limited", 0.0))
-        save_evaluation(out, with_drawn_rows(predict_quality(model, evidence, looks, *known), out, schema, model))
+        save_evaluation(out, with_drawn_rows(predict_quality(model, evidence, looks, *known), schema, model))
     except (FedsynError, OSError, KeyError, TypeError, ValueError, ArithmeticError) as error:
         return f"The quality could not be predicted from {LOOKS_FILE} ({type(error).__name__})."
     (out / LOOKS_FILE).unlink()
     return ""
 
 
-def with_drawn_rows(quality: PredictedQuality, out: Path, schema: Schema, model: AnyModel) -> PredictedQuality:
-    """Returns a predicted quality that knows the drawn rows of persons.
-
-    Records alone are known of a table that was not kept.
-    """
-    file = synthetic_file(out)
-    if schema.of_persons is None or not file.is_file():
+def with_drawn_rows(quality: PredictedQuality, schema: Schema, model: AnyModel) -> PredictedQuality:
+    """Returns a predicted quality that knows rows of persons."""
+    if schema.of_persons is None:
         return quality
-    return quality.with_rows(DrawnRows(schema, model, _first_rows(file, schema.rows)))
+    return quality.with_rows(DrawnRows(schema, model, judged_rows(schema, model)))
 
 
 def compare(config: RunConfig, schema: Schema, data: EvaluationInput, real: RealRows, out: Path) -> None:

@@ -32,6 +32,7 @@ from fedsyn.table.data.writers import table_writer
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.links import RowModel
+from fedsyn.table.schema.persons import COUNT
 
 #: Rows of a batch. Part of the result: a smaller table has the same rows whatever becomes of this.
 BATCH = 1 << 19
@@ -44,6 +45,8 @@ MOST_UNASKED = 10**8
 _LEAST, _AMPLE = 2, 20
 # Rows that say how far a bin's values are moved by the rest of their rows, and how large rows are.
 _ROWS = 1 << 13
+# Persons, and rows of them, that show how far rows are from records.
+_JUDGED_PERSONS, _JUDGED_ROWS = 5_000, 200_000
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -90,6 +93,22 @@ def write_synthetic(
             if spool is not None and (most is None or len(spool) < most):
                 spool.append(codes if most is None else codes[: most - len(spool)])
     return None if spool is None else spool.rows()
+
+
+def judged_rows(schema: Schema, model: AnyModel) -> npt.NDArray[np.integer]:
+    """Returns rows of persons, (n, columns of the rows) codes.
+
+    They are drawn as those of a table are, and stand in none: they show how far rows are from records, however few
+    persons a table has. Those of persons without a row are left out.
+    """
+    count = schema.columns[COUNT]
+    assert isinstance(count, BinnedColumn)
+    persons = np.maximum(model.project((COUNT,)).reshape(-1)[: len(count.middles)], 0.0)
+    each = float(persons @ count.middles) / max(float(persons.sum()), 1e-300)
+    people = max(1, min(_JUDGED_PERSONS, int(_JUDGED_ROWS / max(each, 1.0))))
+    decoded, rng = decoding(schema, model), np.random.default_rng(0)
+    rows, shown = WholePersons(decoded, model).of(decoded.placed(model.sample(people, rng), rng), rng)
+    return rows if shown.empty is None else rows[~shown.empty]
 
 
 def decoding(schema: Schema, model: AnyModel, lean: Mapping[str, float] | None = None) -> Schema:
