@@ -2,7 +2,7 @@
 
 A model of records knows one row of each person and the next one. The table has all rows of a person, drawn by steps: a
 link of two columns may fade with each, an order may drift, and persons with many rows count as often as they have rows.
-The table is released, so how far its rows are from the records is known without a real row. What they lack of a link is
+How far such rows are from the records is known without a real row: some are drawn. What they lack of a link is
 lost beside what noise took from the records. A column whose rows are unlike the records is in doubt: the real rows may
 be unlike the real records in the same way, or in another.
 """
@@ -58,7 +58,7 @@ class DrawnRows:
     Args:
         schema: of the records.
         model: that the rows were drawn from.
-        codes: (rows, columns) of the table, without those of persons who have no row.
+        codes: (rows, columns) in the schema of the rows, without those of persons who have no row.
     """
 
     schema: Schema
