@@ -156,27 +156,27 @@ def _crowded(here: Integers, gaps: Floats, ends: _Bounds, least: Floats, draws: 
     (low, high), rates = ends, np.zeros(len(gaps))
     inside = (low[here] == low[here + 1]) & (high[here] == high[here + 1]) & ~np.isnan(gaps[here + 1])
     here = here[inside]
-    stretch = np.cumsum(np.r_[True, np.diff(here) != 1]) - 1 if len(here) else here  # rows of one person in one bin
-    many = np.bincount(stretch)[stretch] >= _CROWDED - 1 if len(here) else inside[inside]
+    stretch = np.cumsum(np.diff(here, prepend=-1) != 1)  # rows of one person in one bin
+    many = np.bincount(stretch)[stretch] >= _CROWDED - 1
     here, stretch = here[many], np.unique(stretch[many], return_inverse=True)[1]
-    if not len(here):
-        return rates
-    size, width = np.bincount(stretch), np.zeros(int(stretch.max()) + 1)
+    size = np.bincount(stretch)
+    width = np.zeros(len(size))
     width[stretch] = high[here] - low[here]
     rate, bounds = np.zeros(len(size)), _between(here, ends, ends, least)
     # In others a sweep leaves most gaps what was drawn for them.
-    crowded = np.bincount(stretch, gaps[here + 1]) > 2.0 * width
+    crowded = (np.bincount(stretch, gaps[here + 1]) > 2.0 * width) & (width > 0.0)
     for _ in range(_MOVES):
         total = np.bincount(stretch, gaps[here + 1])
         crowded &= total > width
         if not crowded.any():
             break
-        rate[crowded] += (size / np.maximum(width, 1.0) - size / np.maximum(total, 1.0))[crowded]
+        rate[crowded] += size[crowded] / width[crowded] - size[crowded] / total[crowded]
         again = crowded[stretch]
         gaps[here[again] + 1] = draws(here[again], bounds[0][again], bounds[1][again], rate[stretch[again]])
     # So much of a bin lies, on average, between the first and the last of some numbers in it.
-    total = np.bincount(stretch, gaps[here + 1])
-    share = np.where(crowded & (total > width), width * size / (size + 2.0) / np.maximum(total, 1.0), 1.0)
+    total, share = np.bincount(stretch, gaps[here + 1]), np.ones(len(size))
+    over = crowded & (total > width)
+    share[over] = (width * size / (size + 2.0))[over] / total[over]
     gaps[here + 1] = np.maximum(gaps[here + 1] * share[stretch], least[here + 1])
     rates[here] = rate[stretch]
     return rates

@@ -276,6 +276,7 @@ class WholePersons:
         allowed[unknown] = True
         longer = np.append(0.5 * (low + high), np.zeros(column.size - bins))
         weights = np.where(allowed, -rates[:, None] * longer, -np.inf)
+        # Never as unlikely as a gap that is not allowed.
         weights = np.maximum(weights - weights.max(axis=1, keepdims=True), 0.6 * _NEVER)
         weights[~allowed] = _NEVER
         drawn = self.spacing.drawn(known, rng, {GAP: weights})[:, self.names.index(GAP)].astype(np.intp)

@@ -7,7 +7,6 @@ thirty. Where the real rows have two dates near to each other, what lies between
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
 
 import numpy as np
 
@@ -15,13 +14,14 @@ from fedsyn.domain import Floats
 from fedsyn.evaluation.real.reading import Notation
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import MOMENTS, BinnedColumn
+from fedsyn.table.schema.drafted_bins import FINEST
 from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn
 from fedsyn.table.schema.profile import Profile
 
-_DAY = 86_400e6  # microseconds
+_DAY, _TO = 86_400e6, " to "  # microseconds; stands between both names
 #: Of the rows with both, in so many the one is not the later; and near is a smaller share of the range of the other
 #: than one of the most bins that a draft cuts it into.
-_IN_ORDER, _NEAR = 0.99, 1.0 / 32.0
+_IN_ORDER, _NEAR = 0.99, 1.0 / FINEST
 _FEWEST = 20  # rows with both dates
 _LOOKED_AT, _SHORTEST = 32, 6  # values, and characters of a date: 202405
 _ROWS_LOOKED_AT = 200  # which show that another column has the days
@@ -45,7 +45,7 @@ def with_between(tables: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[
         early = _nearest(late, days[0])
         if early is None or _is_there(days[0][late] - days[0][early], tables[0][names]):
             continue
-        if (name := _name(early, late)) not in names:
+        if (name := f"{early}{_TO}{late}") not in names:
             for columns, own in zip(added, days, strict=True):
                 columns[name] = own[late] - own[early]
     further = [table.assign(**columns) for table, columns in zip(tables, added, strict=True)]
@@ -54,12 +54,14 @@ def with_between(tables: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[
 
 def ends_of(names: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Returns both dates of each column between two of them."""
-    known = {*names}
-    return {name: pair for pair in permutations(names, 2) if (name := _name(*pair)) in known}
-
-
-def _name(early: str, late: str) -> str:
-    return f"{early} to {late}"
+    known, ends = {*names}, dict[str, tuple[str, str]]()
+    for name in names:
+        parts = name.split(_TO)
+        for at in range(1, len(parts)):  # a date may have these words in its name, too
+            pair = _TO.join(parts[:at]), _TO.join(parts[at:])
+            if known.issuperset(pair):
+                ends[name] = pair
+    return ends
 
 
 def _moment(series: pd.Series) -> Notation | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -82,11 +83,13 @@ def drafted_between(
             moments[name] = stepped, numbers * float(column.scale[1])
     found, computed, bases = list[Between](), set[str](), set[str]()
     for early, late in _near(moments):
+        if _is_there(moments[late][1] - moments[early][1], guesses, frame, missing):
+            continue
         for name, base in ((late, early), (early, late)):  # what is computed, and from what
             if name in computed | bases | {*modelled} or base in computed or moments[base][0].missing:
                 continue
             one = _between(early, late, name, {n: moments[n][0] for n in (early, late)}, frame, bins, missing)
-            if one is not None and not _is_there(moments[late][1] - moments[early][1], guesses, frame, missing):
+            if one is not None:
                 found.append(one)
                 computed.add(name)
                 bases.add(base)
@@ -150,7 +153,8 @@ def _between(
     step = gcd(columns[early].microseconds, columns[late].microseconds)
     days = isinstance(columns[early], DateColumn)
     kind: Any = IntegerColumn if days else DurationColumn
-    keys = {} if days else _in_step(min(columns[early], columns[late], key=_microseconds), step) | {"format": None}
+    finer = min(columns[early], columns[late], key=attrgetter("microseconds"))
+    keys = {} if days else _in_step(finer, step) | {"format": None}
     ends = (0, 1) if days else ("0 days", "1 days")
     plain = kind(lower=ends[0], upper=ends[1], bins=1, missing=True, hidden=True, **keys)
     rule = SumRule(column=computed, terms=((1, early), (1, name)) if computed == late else ((1, late), (-1, name)))
@@ -173,10 +177,6 @@ def _between(
     unit, them = ("days", "them") if days else ("time", "it")
     why = f"{unit} from {early} to {late}; no file has {them}, and {computed} is computed from {them}"
     return Between(name, replace(guess, column=column, why=why), rule, {**columns, computed: result}, read)
-
-
-def _microseconds(column: Moments) -> int:
-    return column.microseconds
 
 
 def _in_step(column: Moments, step: int) -> dict[str, Any]:

@@ -264,23 +264,20 @@ class Encoder:
 
         Counts the rows that the column cannot place, and those beyond its bounds.
         """
-        if name in self.hidden:
-            plain, source = None, frame
-            numbers: Floats | None = self.hidden[name].numbers(frame, self.missing_text)
-        else:
-            source = frame[name]
-            plain = _plain_numbers(source)
-            numbers = None if plain is None else column.of_plain(plain)
-        if plain is not None and numbers is None and np.isnan(plain).all():
-            numbers = plain  # a block of missing cells is one in every kind
+        hidden, numbers = self.hidden.get(name), None
+        if hidden is not None:
+            numbers = hidden.numbers(frame, self.missing_text)
+        elif (plain := _plain_numbers(frame[name])) is not None:
+            numbers = column.of_plain(plain)
+            numbers = plain if numbers is None and np.isnan(plain).all() else numbers  # missing cells are of every kind
         if numbers is not None:
             codes = column.codes_of(numbers)
             numbers, unplaced = column.without_sides(numbers), np.isnan(numbers) & (not column.missing)
-        elif column.reads_numbers and _holds_dates(source):
+        elif column.reads_numbers and _holds_dates(source := frame[name]):
             numbers, held = np.full(len(source), np.nan), source.notna().to_numpy()
             codes, unplaced = column.codes_of(numbers, held), held | (not column.missing)
         else:
-            values, index = values_and_places(source)
+            values, index = values_and_places(frame[name])
             by_value, code_of, bad = column.place(values, self.missing_text)
             gone = np.isnan(by_value) & (code_of == column.unplaced) & (not column.missing)
             numbers = np.append(by_value, np.nan)[index]

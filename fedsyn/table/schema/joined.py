@@ -136,12 +136,19 @@ def persons_first(tables: Mapping[str, Collection[str]], schema: Any) -> tuple[s
         tables: name -> its columns.
         schema: of both.
     """
+    found = _pairs(tables, schema) if len(tables) == 2 else []
+    return found[0] if found else None
+
+
+def _pairs(tables: Mapping[str, Collection[str]], schema: Any) -> list[tuple[str, str]]:
+    """Returns pairs of tables of persons and of their rows, in order.
+
+    Empty where they are not as many of each.
+    """
     own, other = map(set, _columns(schema))
-    for persons, rows in permutations(tables, 2) if len(tables) == 2 else ():
-        columns = {*tables[persons]}
-        if own <= columns and other <= {*tables[rows]} and not columns & (other - own):
-            return persons, rows
-    return None
+    persons = [name for name, columns in tables.items() if own <= {*columns} and not {*columns} & (other - own)]
+    rows = [name for name, columns in tables.items() if name not in persons and other <= {*columns}]
+    return list(zip(persons, rows, strict=True)) if len(persons) == len(rows) == len(tables) / 2 else []
 
 
 def require_persons_first(tables: Mapping[str, Collection[str]], schema: Any) -> tuple[str, str] | None:
@@ -193,11 +200,7 @@ def pairs_of(tables: Mapping[str, Collection[str]], schema: Any) -> list[tuple[s
     if len(tables) == 2:
         found = require_persons_first(tables, schema)
         return [] if found is None else [found]
-    own, other = map(set, _columns(schema))
-    persons = [name for name, columns in tables.items() if own <= {*columns} and not {*columns} & (other - own)]
-    rows = [name for name, columns in tables.items() if name not in persons and other <= {*columns}]
-    whole = [name for name in rows if own <= {*tables[name]}]
-    return list(zip(persons, rows, strict=True)) if len(persons) == len(rows) == len(tables) / 2 and not whole else []
+    return _pairs(tables, schema)
 
 
 def there_are(schema: Any, table: pd.DataFrame) -> pd.DataFrame:

@@ -81,7 +81,7 @@ def text_with(data: dict[str, Any], remarks: Remarks) -> str:
     for name, column in data.pop("columns").items():
         lines += [f"  {REMARK}{plain(line, keep='')}" for line in remarks.get(name, ())]
         lines += yamlio.dumps({"columns": {name: column}}).splitlines()[1:]
-    rules = data.pop(HEAD[:-1], [])
+    rules = data.pop("constraints", [])
     lines += yamlio.dumps(data).splitlines() if data else []
     # Last, and each on a line of its own: what else holds in all rows follows.
     lines += [HEAD, *(f"  - {yamlio.in_one_line(rule)}" for rule in rules)] if rules else []

@@ -228,7 +228,8 @@ def stated(text: str, rule: str, *, holds: bool, where: str = "schema") -> str:
         for at, line in enumerate(lines)
         if line.startswith(REMARK) and [one.rule for one in proposed_in([line.removeprefix(REMARK)])] == [rule]
     )
-    elsewhere = HEAD in lines  # the schema had constraints before it proposed these
+    # The schema had constraints before it proposed these.
+    elsewhere = HEAD in lines and not {_HEAD, f"{REMARK}{HOLD_MORE}"}.isdisjoint(lines)
     lines[at : at + 1] = [f"  - {rule}"] if holds and not elsewhere else []
     text = "\n".join(lines)
     if holds:

@@ -226,7 +226,8 @@ def test_gaps_that_do_not_fit_together_come_nearly_as_if_all_were_drawn_until_th
         assert shares == pytest.approx([1 / 2, 1 / 3, 1 / 6], abs=0.055)
 
 
-def test_many_rows_in_one_bin_lie_all_over_it() -> None:
+@pytest.mark.parametrize("unit", [1.0, 1e-4])
+def test_many_rows_in_one_bin_lie_all_over_it(unit: float) -> None:
     """A hundred rows in a bin of a thousand, each gap exponential with mean 50: they have to be five times as short.
 
     Exponential gaps that have to fit are those of even points: of mean 10, and rows lie anywhere in the bin alike. A
@@ -236,13 +237,13 @@ def test_many_rows_in_one_bin_lie_all_over_it() -> None:
     rng, persons, size = np.random.default_rng(0), 200, 100
 
     def draws(here: np.ndarray, nearest: np.ndarray, farthest: np.ndarray, rates: np.ndarray) -> np.ndarray:
-        rate = 1.0 / 50.0 + rates
+        rate = 1.0 / (50.0 * unit) + rates
         below = np.exp(-rate * np.maximum(nearest, 0.0)), np.exp(-rate * np.maximum(farthest, 0.0))
         return np.asarray(-np.log(below[0] - rng.random(len(here)) * (below[0] - below[1])) / rate)
 
     rows = persons * size
-    counts, bins = np.full(persons, size), (np.zeros(rows), np.full(rows, 1000.0))
-    found = spaced(counts, 1000.0 * rng.random(rows), bins, draws).reshape(persons, size)
+    counts, bins = np.full(persons, size), (np.zeros(rows), np.full(rows, 1000.0 * unit))
+    found = spaced(counts, 1000.0 * unit * rng.random(rows), bins, draws).reshape(persons, size) / unit
     gaps = np.diff(found, axis=1)
     assert (gaps >= 0.0).all() and found.min() >= 0.0 and found.max() <= 1000.0
     for below in (1.0, 5.0, 10.0, 30.0):
