@@ -325,12 +325,11 @@ class SketchAim(MechanismStrategy):
         one, other = pairs.halves(self.randomness.ordinary("halves"))
         assert self.model is not None
         apart, seen = ModelView(self.model, self.config.inference.max_cells_at_once), list[Judged]()
-        room: dict[Plans, list[int]] = {}  # which follows from the tree and the plans, whatever was sketched
         for planned, judged in ((one, other), (other, one)):
             if (linked := self.linked(planned, of=2)) is not None:
                 model, capacity, shown = linked
                 view = ModelView(model, self.config.inference.max_cells_at_once)
-                without = Trial(planned, self.capacity, {(): apart}, room)
+                without = Trial(planned, self.capacity, {(): apart})
                 seen.append((judged, without, Trial(planned.fitted_to(shown), capacity, {(): view})))
         evidence = self.evidence_of(seen, measurements, left, Sketched.pays)
         return min(evidence, self.evidence_of(seen, measurements, left)) if evidence > 0.0 else evidence
@@ -387,15 +386,11 @@ class SketchAim(MechanismStrategy):
             budget = left + errors.paid
             errors.parts[new] = 0.0
             errors = replace(errors, noisy=dict.fromkeys(new, 0.0) | errors.noisy, steps=steps)
-            if plans not in trial.room:
-                fits, inside = self.capacity.test(most=PLANNED_ATTRIBUTES), contained_in([cliques[i] for i in new])
-                trial.room[plans] = [i for i in pairs if not inside(cliques[i]) and fits(cliques[i])]
-            which = trial.room[plans]
-            if taken is not None:
-                these = taken(planned, view)
-                which = [i for i in which if cliques[i] in these]
+            inside = contained_in([cliques[i] for i in new])
+            these = None if taken is None else taken(planned, view)
+            which = [i for i in pairs if (these is None or cliques[i] in these) and not inside(cliques[i])]
             if forest:
-                which = self.strongest_links(errors, which)
+                which = self.strongest_links(errors, which, 1.0)
             plan = self.planner.best(errors, which, self.room(1.0), budget)
             new, steps, plans = [*new, *plan.cliques], plan.steps, (*plans, tuple(plan.cliques))
             self.capacity.add([cliques[i] for i in plan.cliques])
@@ -417,11 +412,18 @@ class SketchAim(MechanismStrategy):
         model = estimate(start.domain, fitted, total=start.total, config=settings, warm_start=last.model, prior=prior)
         return ModelView(model, node.max_cells_at_once)
 
-    def strongest_links(self, errors: ModelErrors, pairs: Sequence[int]) -> list[int]:
-        """Returns the pairs of the maximum spanning forest, by missed error."""
-        cliques, forest = self.candidates.cliques, DisjointSet(self.domain)
+    def strongest_links(self, errors: ModelErrors, pairs: Sequence[int], share: float) -> list[int]:
+        """Returns the pairs of the maximum spanning forest, by missed error.
+
+        Each has room beside the measurements alone.
+        """
+        forest, fits = DisjointSet(self.domain), self.capacity.test(share, PLANNED_ATTRIBUTES)
+
+        def joins(clique: Clique) -> bool:
+            return not forest.connected(*clique) and fits(clique) and forest.merge(*clique)
+
         strongest = sorted((i for i in pairs if errors.parts[i] > 0.0), key=lambda i: -float(errors.parts[i]))
-        return [i for i in strongest if forest.merge(*cliques[i])]
+        return [i for i in strongest if joins(self.candidates.cliques[i])]
 
     # Planning ---------------------------------------------------------------------------------------------------------
 
@@ -431,10 +433,10 @@ class SketchAim(MechanismStrategy):
         They are the most useful part of a plan for all that is left of mu^2. The first round also buys the plan's
         one-way marginals; the last round spends what is left.
         """
-        cliques, share = self.candidates.cliques, self.share_of_tree(t)
+        share = self.share_of_tree(t)
         errors = self.errors(sketched, measurements, self.view)
-        inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share, PLANNED_ATTRIBUTES)
-        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
+        inside = contained_in(self.capacity.cliques)
+        eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and not inside(q)]
         budget = left + errors.paid
         new = (self.forest_first if t == 1 else self.chosen)(errors, eligible, share, budget)
         self.say(new, t)
@@ -552,17 +554,17 @@ class SketchAim(MechanismStrategy):
         without a forest, more than links that follow is missed, and that plan is taken.
         """
         cliques, alone = self.candidates.cliques, self.best(errors, eligible, share, budget)
-        links = self.strongest_links(errors, [i for i in eligible if len(cliques[i]) == 2])
+        links = self.strongest_links(errors, [i for i in eligible if len(cliques[i]) == 2], share)
         planned = self.best(errors, links, share, budget)
         if not (forest := planned.cliques):
             return self.noted(alone, errors, share, budget)
         before, self.capacity = self.capacity, self.capacity.copy()
         self.capacity.add([cliques[i] for i in forest])
-        inside, fits = contained_in([cliques[i] for i in forest]), self.capacity.test(share, PLANNED_ATTRIBUTES)
+        inside = contained_in([cliques[i] for i in forest])
         noisy, steps = dict.fromkeys(forest, 0.0) | errors.noisy, errors.steps | planned.steps
         beside = replace(errors, parts=errors.parts.copy(), noisy=noisy, steps=steps)
         beside.parts[forest] = 0.0
-        rest = self.best(beside, [i for i in eligible if not inside(cliques[i]) and fits(cliques[i])], share, budget)
+        rest = self.best(beside, [i for i in eligible if not inside(cliques[i])], share, budget)
         taken = rest.error <= _FOREST * alone.error
         new = [*forest, *self.noted(rest, beside, share, budget)] if taken else []
         self.capacity = before
@@ -577,13 +579,11 @@ class SketchAim(MechanismStrategy):
         If the whole tree was this plan's share, and something had no room, the record says what a larger tree would be
         worth.
         """
-        cliques = self.candidates.cliques
-        if share == 1.0:
-            inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share, PLANNED_ATTRIBUTES)
-            every = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q)]
-            if plan.full or not all(map(fits, (cliques[i] for i in every))):
-                unlimited = self.planner.best(errors, every, OneByOne(), budget).error
-                self.limited = max(0.0, 1.0 - unlimited / plan.error)
+        if share == 1.0 and (plan.full or plan.too_large):
+            inside = contained_in(self.capacity.cliques)
+            every = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and not inside(q)]
+            unlimited = self.planner.best(errors, every, OneByOne(), budget).error
+            self.limited = max(0.0, 1.0 - unlimited / plan.error)
         if self.limited:
             self.record.notes.append(
                 "some cliques promised a gain and would make the model larger than inference.max_cells or "
@@ -795,8 +795,7 @@ class SketchAim(MechanismStrategy):
         errors = ModelErrors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
         for i, known in self.planner.precisions(errors, [], mu2).items():
             errors.parts[i] = 2.0 / pi * errors.support(i) ** 2 / known
-        fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
-        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and fits(q)] if sketched.shows(view) else []
+        eligible = [i for i, q in enumerate(cliques) if len(q) > 1] if sketched.shows(view) else []
         new = self.chosen(errors, eligible, 1.0, mu2)
         self.say(new, self.options.rounds)
         self.capacity.add([cliques[i] for i in new])
@@ -1021,14 +1020,12 @@ class Trial:
         planned: sketches to plan from and to fit.
         capacity: the first model's tree.
         fits: the first model, without a plan, and those that were fitted to a forest's.
-        room: pairs that the tree still has room for, beside plans.
         sketches: of the models that were fitted to all plans, in records. The models, which may be large, are not kept.
     """
 
     planned: Sketched
     capacity: Capacity
     fits: dict[Plans, ModelView]
-    room: dict[Plans, list[int]] = field(default_factory=dict)
     sketches: dict[Plans, list[Floats]] = field(default_factory=dict)
 
 

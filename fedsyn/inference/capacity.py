@@ -192,7 +192,12 @@ class PlannedTree:
     """
 
     def __init__(self, capacity: Capacity, cliques: Sequence[Clique], pairs: Integers, share: float) -> None:
+        self._alone = capacity.test(share, PLANNED_ATTRIBUTES)
         self._tree, self._cliques, self._pairs, self._share = capacity.copy(), cliques, pairs, share
+
+    def alone(self, i: int) -> bool:
+        """Returns whether a candidate has room beside the measurements alone."""
+        return self._alone(self._cliques[i])
 
     def take(self, i: int) -> bool:
         """Takes a candidate if there is room (`Capacity.take`)."""

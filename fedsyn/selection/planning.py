@@ -124,13 +124,15 @@ class MeasurementPlan:
         cliques: the new ones, the most useful first.
         error: predicted: what is missed and what noise adds, weighted over the queries, in records.
         steps: of the cliques that are measured in groups, where on its ladder each is.
-        full: whether cliques were left out for lack of room.
+        full: whether cliques were left out for lack of room beside those of the plan.
+        too_large: whether cliques were left out that have no room even without them.
     """
 
     cliques: list[int]
     error: float
     steps: dict[int, int]
     full: bool = False
+    too_large: bool = False
 
 
 class TreeRoom(Protocol):
@@ -138,6 +140,9 @@ class TreeRoom(Protocol):
 
     def take(self, i: int) -> bool:
         """Takes candidate i beside those taken before, or refuses it."""
+
+    def alone(self, i: int) -> bool:
+        """Returns whether candidate i has room if no other is taken."""
 
     def lacking(self, which: Integers) -> Flags:
         """Marks candidates that are known to be refused.
@@ -155,6 +160,10 @@ class OneByOne:
 
     def __init__(self, take: Callable[[int], bool] = lambda i: True) -> None:
         self.take = take
+
+    def alone(self, i: int) -> bool:
+        """Says that a candidate has room: only `take` refuses it."""
+        return True
 
     def lacking(self, which: Integers) -> Flags:
         """Marks none: it knows of none without asking."""
@@ -298,8 +307,9 @@ class Planner:
 
         Args:
             errors: before the round.
-            eligible: candidates that are in no measured clique and that the model could take.
-            room: of the model. A candidate that it refuses, or lacks room for when it refuses another, is left out.
+            eligible: candidates that are in no measured clique.
+            room: of the model. A candidate that it refuses, or lacks room for when it refuses another, is left out. It
+                is asked only of candidates that are the best.
             budget: mu^2 that all measurements of the run share, spent or not.
             cells: (m,) what room each candidate takes, where that is scarce: the first is then the one that gains most
                 for its room, as in a knapsack. None: the one that gains most.
@@ -311,12 +321,16 @@ class Planner:
         open_ = np.zeros(len(parts), bool)
         open_[list(eligible)] = True
         total = sum(self.share(i, errors) for i in errors.noisy)
-        search, full, closed = _Search(self, errors, parts, open_, cells, budget), False, False
+        search, closed = _Search(self, errors, parts, open_, cells, budget), False
+        full = too_large = False
         while (offer := search.best(total)) is not None:
             clique, step = offer
             open_[clique] = False
-            # No room: leave out all candidates that are known to lack it, too.
+            # No room beside the others: leave out all candidates that are known to lack it, too.
             if not room.take(clique):
+                if not room.alone(clique):
+                    too_large = True
+                    continue
                 if not closed:  # since the tree changed last
                     left = np.flatnonzero(open_)
                     search.close(left[room.lacking(left)])
@@ -337,7 +351,7 @@ class Planner:
             search.changed(inside)
         # Predicted error: what is still missed, and the noise of all measurements.
         overlooked = float(self.weights @ np.sqrt(self.inside(np.where(self.single, 0.0, parts))[self.queries]))
-        return MeasurementPlan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps, full)
+        return MeasurementPlan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps, full, too_large)
 
     def precisions(self, errors: ModelErrors, chosen: Sequence[int], left: float) -> dict[int, float]:
         """Returns mu^2 for each new and each measured clique.

@@ -139,6 +139,40 @@ def test_plans_are_those_of_the_plain_planner(start: int) -> None:
     assert chosen > 20
 
 
+class Crowded(OneByOne):
+    """Room for none of some candidates, and beside others for none of some more.
+
+    Args:
+        alone: the remainder by 4 of those that have none even alone.
+        beside: the remainder of those that have none beside others.
+    """
+
+    def __init__(self, alone: int, beside: int) -> None:
+        super().__init__(lambda i: i % 4 not in (alone, beside))
+        self.none, self.asked = alone, list[int]()
+
+    def alone(self, i: int) -> bool:
+        self.asked.append(i)
+        return i % 4 != self.none
+
+
+def test_what_has_no_room_alone_leaves_no_trace() -> None:
+    """The plan of the others, and it is asked only about what was refused. Whatever has no room beside them is told."""
+    told = set[tuple[bool, bool]]()
+    for seed in range(40):
+        plan, errors, eligible, budget, room = problem(seed)
+        alone, beside = seed % 5, (seed // 5) % 7  # 4 and more: nothing
+        found = plan.best(errors, eligible, crowded := Crowded(alone, beside), budget, room)
+        others = [i for i in eligible if i % 4 != alone]
+        expected = plain(plan, errors, others, crowded.take, budget, room)
+        assert (found.cliques, found.steps, found.error) == (expected.cliques, expected.steps, expected.error)
+        assert all(i % 4 in (alone, beside) for i in crowded.asked) and len({*crowded.asked}) == len(crowded.asked)
+        lacking = {i % 4 for i in crowded.asked}
+        assert (found.too_large, found.full) == (alone in lacking, beside in lacking - {alone})
+        told.add((found.too_large, found.full))
+    assert len(told) == 4
+
+
 @pytest.mark.parametrize("d", [20, 40])
 @pytest.mark.parametrize("shared", [True, False])
 def test_what_is_weighed_grows_as_the_pairs_do(monkeypatch: pytest.MonkeyPatch, d: int, shared: bool) -> None:
