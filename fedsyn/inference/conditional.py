@@ -247,7 +247,7 @@ class Conditional:
             if not step.rest:
                 little |= shares.sum(axis=1) < _LITTLE
             if step.drawn:
-                values[step.name] = _one_of(shares, next(numbers))
+                values[step.name] = one_of(shares, next(numbers))
         if little.any():
             some = {name: part[little] for name, part in tilt.items()}
             found, impossible = self._draw_in_logs(rows[little], uniform[:, little], steps, some)
@@ -314,7 +314,7 @@ class Conditional:
             logs = whole[(np.arange(len(rows)), *(values[name] for name in step.rest))]
             top = logs.max(axis=1, keepdims=True)
             impossible |= ~np.isfinite(top[:, 0])
-            values[step.name] = _one_of(np.exp(logs - np.where(np.isfinite(top), top, 0.0)), next(numbers))
+            values[step.name] = one_of(np.exp(logs - np.where(np.isfinite(top), top, 0.0)), next(numbers))
         return values, impossible
 
     def _entries(self, rows: Codes, known: Clique) -> npt.NDArray[np.intp]:
@@ -325,8 +325,12 @@ class Conditional:
         return np.asarray(np.ravel_multi_index(columns, self.domain.shape_of(known)), np.intp)
 
 
-def _one_of(shares: Floats, uniform: Floats) -> npt.NDArray[np.intp]:
-    """Draws a value of each row, (rows,), from (rows, values) weights."""
+def one_of(shares: Floats, uniform: Floats) -> npt.NDArray[np.intp]:
+    """Draws a value of each row, (rows,), by (rows, values) weights.
+
+    >>> one_of(np.array([[0.0, 2.0], [3.0, 1.0]]), np.array([0.5, 0.5])).tolist()
+    [1, 0]
+    """
     cumulated = np.cumsum(shares, axis=1)
     return np.asarray((cumulated < (uniform * cumulated[:, -1])[:, None]).sum(axis=1), np.intp)
 

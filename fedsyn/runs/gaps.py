@@ -14,6 +14,8 @@ from fedsyn.domain import Flags, Floats, Integers
 #: rates by which longer ones are less likely, as exp(-rate gap) -> gaps.
 Draws = Callable[[Integers, Floats, Floats, Floats], Floats]
 _Bounds = tuple[Floats, Floats]
+#: Log odds of what cannot be.
+NEVER = -50.0
 # So many rows of a person in one bin hold few gaps that fit by chance; and how often rates are moved for them.
 _CROWDED, _MOVES = 12, 4
 

@@ -7,7 +7,8 @@ drawn one by one, each given the person, the number of rows and the row next to 
 Noise in the model adds up along a person: of dates in order, one step may leap ahead and none goes back. So the rows
 that are drawn would lie later than the model's records say, or earlier where they were drawn backwards. The odds of a
 step are weighed by one factor for each value of the column that gives the order, with which the rows have the records'
-values. Nothing else only goes one way; weights for all columns made some tables better and others worse.
+values. Nothing else only goes one way; weights for all columns made some tables better and others worse. Of a person
+with more rows than that column has bins, gaps say where the rows stand (`fedsyn.runs.timeline`).
 
 Inside their bins the numbers of that column lie as far apart as the model's gaps say: once all rows are there, a gap is
 drawn for each two neighbours, given both, among those that their bins and the person's other gaps allow (`spaced`).
@@ -21,7 +22,7 @@ All of it follows from the released model: no privacy is spent.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,10 +31,12 @@ import numpy.typing as npt
 from fedsyn.domain import Codes, Flags, Floats, Integers
 from fedsyn.inference import AnyModel
 from fedsyn.inference.conditional import Conditional, graphical
-from fedsyn.runs.gaps import put_between, spaced
+from fedsyn.runs.gaps import NEVER, put_between, spaced
+from fedsyn.runs.timeline import Crowd, Timeline
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.across import least_apart
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.in_turn import Ends, Reach
+from fedsyn.table.schema.in_turn import Left
 from fedsyn.table.schema.ordered import IntegerColumn
 from fedsyn.table.schema.people import People
 from fedsyn.table.schema.persons import (
@@ -50,8 +53,8 @@ from fedsyn.table.schema.persons import (
 
 #: Persons with whom weights are found, and how often.
 _PERSONS, _STEPS = 1 << 11, 4
-# Share of rows that is as good as none, and log odds of a gap that two bins do not allow.
-_TINY, _NEVER = 1e-3, -50.0
+# Share of rows that is as good as none.
+_TINY = 1e-3
 # Draws of a row that cannot stand beside another, the second half of them among the bins that can.
 _TRIES = 8
 # Neighbours whose gaps are drawn at once.
@@ -87,9 +90,9 @@ class WholePersons:
         self.after = [self.names.index(next_name(name)) for name in row_columns(self.rows)]
         persons = self.rows.persons
         assert persons is not None
-        in_order = persons.in_order
-        self.before = (self.names.index(BEFORE), before_column(persons)) if in_order else None
-        chain = graphical(model, [clique for clique, _ in schema.domain.wanted])
+        self.before = (self.names.index(BEFORE), before_column(persons)) if persons.in_order else None
+        self.model, chain = model, graphical(model, [clique for clique, _ in schema.domain.wanted])
+        self.chain = chain
         between = [GAP] if GAP in self.names else []  # of a record's own two rows, not of others
         self.following = Conditional(chain, [self.names[at] for at in self.after], between)
         self.preceding = Conditional(chain, [self.names[at] for at in self.here], between)
@@ -109,6 +112,34 @@ class WholePersons:
         if self.order is not None:
             self._calibrate(model.sample(_PERSONS, np.random.default_rng(0)))  # a quadrature: none of them comes out
 
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """The gaps between many rows.
+
+        None where the model knows of none, or constraints compare a row with the next one.
+        """
+        if self.spacing is None or self.order is None or self.before is None or self._compares:
+            return None
+        column, gaps = self.rows.columns[row_columns(self.rows)[self.order]], self.schema.columns[GAP]
+        assert isinstance(column, BinnedColumn) and isinstance(gaps, BinnedColumn)
+        sides = [
+            at[self.order] for at in (self.here, self.after)
+        ]  # rows without a number come last: few are a record's
+        shares, *both = self.model.project_many([(COUNT, GAP), *((COUNT, self.names[at]) for at in sides)])
+        values = [values[:, places(self.columns[at])] for at, values in zip(sides, both, strict=True)]
+        return Timeline(column, gaps, shares, values[0] + values[1])
+
+    @cached_property
+    def _dated(self) -> dict[bool, Conditional]:
+        """Draws of rows whose places are known, after others and before them."""
+        sides, order = ((True, self.after), (False, self.here)), self.order
+        open_ = {ahead: [self.names[one] for place, one in enumerate(at) if place != order] for ahead, at in sides}
+        return {ahead: Conditional(self.chain, names, [GAP]) for ahead, names in open_.items()}
+
+    @cached_property
+    def _placing(self) -> Conditional:
+        return Conditional(self.chain, [BEFORE], [GAP])
+
     @property
     def _compares(self) -> bool:
         """Returns whether constraints compare a row with the next one."""
@@ -119,30 +150,42 @@ class WholePersons:
 
         Those are kept with which they are nearest; none, if no others are nearer.
         """
-        best, least = self.tilt, math.inf
+        best, least = (self.tilt, self.timeline), math.inf
         for _ in range(_STEPS + 1):
-            wanted, made = self._shares(records, np.random.default_rng(1))
+            chain = self._drawn(records, np.random.default_rng(1))
+            wanted, made = self._shares(records, chain)
             off = float(np.abs(wanted - made).sum())
             if off < least:
-                best, least = self.tilt, off
+                best, least = (self.tilt, self.timeline), off
             move = 0.5 * np.log((wanted + _TINY) / (made + _TINY))
             self.tilt = move if self.tilt is None else self.tilt + move
-        self.tilt = best
+            if self.timeline is not None and (many := chain.counts > self.timeline.bins).any():
+                at = places(self.columns[self.here[self.order or 0]])[: self.timeline.bins]
+                wanted, made = self._shares(records, chain, many)
+                self.timeline = self.timeline.hastened(wanted[at], made[at])
+        self.tilt, self.timeline = best
 
-    def _shares(self, records: Codes, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    def _shares(self, records: Codes, chain: Chain, whose: Flags | None = None) -> tuple[Floats, Floats]:
         """Returns shares of values, in records and in drawn rows.
 
         They are of the column that gives the order. A record stands for all rows that have a next one; the
         last row is a next one alone.
+
+        Args:
+            records: of persons.
+            chain: their rows.
+            whose: (persons,) who counts; None: everybody.
         """
         assert self.order is not None
-        here, after, chain = self.here[self.order], self.after[self.order], self._drawn(records, rng)
+        here, after = self.here[self.order], self.after[self.order]
         weights = np.maximum(chain.counts - 1, np.minimum(chain.counts, 1))
+        shown = None if whose is None else np.repeat(whose, chain.counts)
+        weights = weights if whose is None else np.where(whose, weights, 0)
         last = (chain.counts > 1) & (chain.place == chain.counts - 2)
         size = len(self.to_after[self.order])
         wanted = np.bincount(records[:, here], weights, minlength=size)
         wanted += np.bincount(self.to_here[self.order][records[last, after]], weights[last], minlength=size)
-        made = np.bincount(chain.of_rows[:, self.order], minlength=size).astype(np.float64)
+        made = np.bincount(chain.of_rows[:, self.order], shown, minlength=size).astype(np.float64)
         if (none := no_row_code(self.columns[here])) >= 0:
             wanted[none] = made[none] = 0.0
         return wanted / max(wanted.sum(), 1.0), made / max(made.sum(), 1.0)
@@ -190,10 +233,8 @@ class WholePersons:
         there, every = shown
         if self.spacing is None or self.order is None:
             return None
-        column, place = (
-            self.rows.columns[row_columns(self.rows)[self.order]],
-            places(self.columns[self.here[self.order]]),
-        )
+        name, place = row_columns(self.rows)[self.order], places(self.columns[self.here[self.order]])
+        column = self.rows.columns[name]
         assert isinstance(column, BinnedColumn)
         codes = np.searchsorted(place, chain.of_rows[:, self.order])
         numbers, absent = column.draw(codes, rng)
@@ -203,7 +244,9 @@ class WholePersons:
         before = np.arange(len(whose)) - first[whose]
         least = None
         if self._compares:
-            low, least = self._apart(every[there], np.flatnonzero(whose[1:] == whose[:-1]), low)
+            of_columns = dict(zip(self.rows.columns, every[there].T, strict=True))
+            here = np.flatnonzero(whose[1:] == whose[:-1])
+            low, least = least_apart(self.rows.compiled.across, name, of_columns, here, low)
 
         def gaps(here: Integers, nearest: Floats, farthest: Floats, rates: Floats) -> Floats:
             out = np.empty(len(here))
@@ -219,41 +262,6 @@ class WholePersons:
         filled = np.full(len(there), column.ends[0][0]).astype(numbers.dtype), np.zeros(len(there), bool)
         filled[0][there], filled[1][there] = spaced(chain.counts, numbers, (low, high), gaps, least), absent
         return filled
-
-    def _apart(self, codes: Codes, here: Integers, low: Floats) -> tuple[Floats, Floats]:
-        """Returns where numbers may begin, and the least gaps, (rows,).
-
-        It is what comparisons with the next row leave, whatever numbers the bins of the other columns give.
-
-        Args:
-            codes: (rows, d) of the rows.
-            here: positions of the rows that have a next one.
-            low: (rows,) least number of each row's bin.
-        """
-        persons, names, low, gaps = self.rows.persons, list(self.rows.columns), low.copy(), np.zeros(len(low))
-        assert persons is not None
-        assert isinstance(persons.order, str)
-        for one in self.rows.compiled.across:
-            both = one.apart(persons.order)
-            ahead = next(term for term in one.terms if term.ahead)
-            weight = ahead.weight if both is None else both[1]
-            if ahead.name != persons.order or weight > 0:
-                continue
-            total, known = np.full(len(here), -one.limit), np.ones(len(here), bool)
-            for term in (term for term in (one.terms if both is None else both[0]) if not term.ahead):
-                grid, own = one.grids[term.name], codes[here, names.index(term.name)].astype(np.intp)
-                total += one.least(term, grid.low[own], grid.high[own])
-                known &= ~grid.absent[own]
-            least = total[known] / -weight
-            least = np.ceil(least) if one.grids[persons.order].whole else least
-            if both is None:
-                inside = np.minimum(
-                    least, one.grids[persons.order].high[codes[here + 1, names.index(persons.order)]][known]
-                )
-                low[here[known] + 1] = np.fmax(low[here[known] + 1], inside)
-            else:
-                gaps[here[known] + 1] = np.maximum(gaps[here[known] + 1], least)
-        return low, gaps
 
     def _gaps(self, known: Codes, ends: tuple[Floats, Floats], rates: Floats, rng: np.random.Generator) -> Floats:
         """Draws what lies between rows and the next ones, (n,).
@@ -277,8 +285,8 @@ class WholePersons:
         longer = np.append(0.5 * (low + high), np.zeros(column.size - bins))
         weights = np.where(allowed, -rates[:, None] * longer, -np.inf)
         # Never as unlikely as a gap that is not allowed.
-        weights = np.maximum(weights - weights.max(axis=1, keepdims=True), 0.6 * _NEVER)
-        weights[~allowed] = _NEVER
+        weights = np.maximum(weights - weights.max(axis=1, keepdims=True), 0.6 * NEVER)
+        weights[~allowed] = NEVER
         drawn = self.spacing.drawn(known, rng, {GAP: weights})[:, self.names.index(GAP)].astype(np.intp)
         numbers, absent = column.draw(drawn, rng)
         # Its bin may have numbers that these rows do not.
@@ -295,6 +303,7 @@ class WholePersons:
         first = np.cumsum(counts) - counts
         of_rows = np.empty((int(counts.sum()), len(self.here)), np.int64)  # codes of a record's row
         place = self._places(records, counts, rng)
+        crowd = self._crowd(records, counts, place, rng)
         some, several = counts > 0, counts > 1
         of_rows[(first + place)[some]] = self._there(records, some, self.here, self.preceding, rng)
         alone = np.zeros(int(several.sum()), bool)
@@ -302,7 +311,9 @@ class WholePersons:
         of_rows[(first + place + 1)[several]] = _recoded(after, self.to_here)
         ends = np.zeros(len(records), np.int64), counts.copy()
         ends[1][np.flatnonzero(several)[alone]] = place[several][alone] + 1
-        self._continue(records, of_rows, (first, place), ends, rng)
+        if crowd is not None:
+            self._begin(crowd, of_rows, first + place + 1, rng)
+        self._continue(records, of_rows, (first, place), ends, crowd, rng)
         if (ends[0] == 0).all() and (ends[1] == counts).all():
             return Chain(counts, of_rows, place)
         at = np.arange(len(of_rows)) - np.repeat(first, counts)
@@ -320,6 +331,46 @@ class WholePersons:
         high = np.minimum(edges[records[:, self.before[0]].astype(np.intp) + 1] - 1, last)
         drawn = low + rng.random(len(records)) * (np.maximum(high - low, 0) + 1)
         return np.asarray(np.minimum(drawn, last), np.int64)
+
+    def _crowd(self, records: Codes, counts: Integers, place: Integers, rng: np.random.Generator) -> Crowd | None:
+        """Returns persons with more rows than bins, and draws their places again.
+
+        A place is as likely as the model says beside the record, times how well the rows before it and after it fit.
+        `place` is changed in place.
+        """
+        if (line := self.timeline) is None:
+            return None
+        assert self.order is not None and self.before is not None
+        if not (which := counts > max(line.bins, 2)).any():
+            return None
+        some, last, (at, column) = np.flatnonzero(which), counts[which] - 2, self.before
+        crowd = Crowd(which, records[:, self.names.index(COUNT)].astype(np.intp), *np.zeros((2, len(records))))
+        # Where the row stands; if that is not known, where the next one does, or anywhere.
+        codes = records[some, self.here[self.order]], self.to_here[self.order][records[some, self.after[self.order]]]
+        (bins, after), anywhere = map(self._bins, codes), rng.integers(0, line.bins, len(some))
+        crowd.first[some] = line.positions(np.where(bins >= 0, bins, np.where(after >= 0, after, anywhere)), rng)
+
+        def placed(weights: Floats) -> Integers:
+            found = self._placing.drawn(records[some], rng, {BEFORE: weights})[:, at]
+            return np.asarray(found, np.int64)
+
+        place[some] = line.places(crowd.counts[some], crowd.first[some], column.edges, last, placed, rng)
+        return crowd
+
+    def _begin(self, crowd: Crowd, of_rows: Integers, after: Integers, rng: np.random.Generator) -> None:
+        """Notes where the rows after those of a crowd's records stand."""
+        assert self.order is not None and self.timeline is not None
+        some = np.flatnonzero(crowd.which)
+        bins = self._bins(of_rows[after[some], self.order])
+        crowd.last[some] = self.timeline.positions(np.maximum(bins, 0), rng)
+        crowd.last[some[bins < 0]] = crowd.first[some[bins < 0]]
+        crowd.first[some] = np.minimum(crowd.first[some], crowd.last[some])
+
+    def _bins(self, codes: Integers) -> Integers:
+        """Returns the bins of codes in the order, -1 without one."""
+        assert self.order is not None and self.timeline is not None
+        at = places(self.columns[self.here[self.order]])
+        return np.where(np.isin(codes, at[: self.timeline.bins]), np.searchsorted(at, codes), -1)
 
     def _stand(self, records: Codes, place: Integers) -> None:
         """Writes places into records."""
@@ -360,6 +411,7 @@ class WholePersons:
         of_rows: Integers,
         where: tuple[Integers, Integers],
         ends: tuple[Integers, Integers],
+        crowd: Crowd | None,
         rng: np.random.Generator,
     ) -> None:
         """Draws the rows after and before those of a record.
@@ -370,6 +422,7 @@ class WholePersons:
             where: (persons,) position of each person's first row, and rows before that of the record.
             ends: (persons,) rows before the first that there is, and up to the last: changed in place where a row has
                 none that can come before it, or follow.
+            crowd: persons with more rows than bins; None: nobody.
             rng: draws.
         """
         (first, place), (begins, stops) = where, ends
@@ -378,7 +431,7 @@ class WholePersons:
         reach = self.rows.compiled.reach
         at, left = place + 1, None
         if reach is not None:  # a row after that of the record that its numbers rule out is drawn again
-            left = _Left.of(reach, self._row_codes(records, of_rows, first + np.minimum(place, stops - 1), stops > 0))
+            left = Left.of(reach, self._row_codes(records, of_rows, first + np.minimum(place, stops - 1), stops > 0))
             some = np.flatnonzero(stops > place + 1)
             at[some] -= ~left.moved(
                 some, self._row_codes(records[some], of_rows, (first + place + 1)[some]), ahead=True
@@ -387,7 +440,8 @@ class WholePersons:
             known = records[going].copy()
             known[:, self.here] = of_rows[first[going] + at[going]]
             self._stand(known, at[going])
-            drawn, stuck = self._beside(rest, known, going, left, rng, ahead=True)
+            rows = crowd, stops[going] - at[going] - 1
+            drawn, stuck = self._next(rest, known, going, left, rows, rng, ahead=True)
             at[going] += 1
             of_rows[first[going] + at[going]] = drawn
             stops[going[stuck]] = at[going[stuck]]
@@ -395,24 +449,54 @@ class WholePersons:
         at = place.copy()
         if reach is not None:  # what the last row leaves, and each before it
             back = np.maximum(stops - 1, 0)
-            left = _Left.of(reach, self._row_codes(records, of_rows, first + back, stops > 0))
+            left = Left.of(reach, self._row_codes(records, of_rows, first + back, stops > 0))
             while len(going := np.flatnonzero(back > place)):
                 back[going] -= 1
                 left.moved(going, self._row_codes(records[going], of_rows, (first + back)[going]), ahead=False)
         while len(going := np.flatnonzero(at > begins)):
             known = records[going].copy()
             known[:, self.after] = _recoded(of_rows[first[going] + at[going]], self.to_after)
+            rows = crowd, at[going] - begins[going]
             at[going] -= 1
             self._stand(known, at[going])
-            of_rows[first[going] + at[going]], stuck = self._beside(rest, known, going, left, rng, ahead=False)
+            of_rows[first[going] + at[going]], stuck = self._next(rest, known, going, left, rows, rng, ahead=False)
             begins[going[stuck]] = at[going[stuck]] + 1
+
+    def _next(
+        self,
+        rest: Conditional,
+        known: Codes,
+        going: Integers,
+        left: Left | None,
+        rows: tuple[Crowd | None, Integers],
+        rng: np.random.Generator,
+        *,
+        ahead: bool,
+    ) -> tuple[Codes, Flags]:
+        """Draws rows beside others, a crowd's where gaps say.
+
+        Arguments and results are those of `_beside`; `rows` is a crowd, and (n,) the rows that are still to come.
+        """
+        crowd, many = rows
+        if crowd is None or not (some := crowd.which[going]).any():
+            return self._beside(rest, known, going, left, rng, ahead=ahead)
+        assert self.timeline is not None and self.order is not None
+        out, stuck, others = np.empty((len(known), len(self.here)), np.int64), np.zeros(len(known), bool), ~some
+        if others.any():
+            out[others], stuck[others] = self._beside(rest, known[others], going[others], left, rng, ahead=ahead)
+        who, at = going[some], (self.after if ahead else self.here)[self.order]
+        position, beside = crowd.last if ahead else crowd.first, known[some]
+        position[who] = self.timeline.moved(crowd.counts[who], position[who], many[some], rng, ahead=ahead)
+        beside[:, at] = places(self.columns[at])[self.timeline.codes(crowd.counts[who], position[who], rng)]
+        out[some], stuck[some] = self._beside(self._dated[ahead], beside, who, left, rng, ahead=ahead)
+        return out, stuck
 
     def _beside(
         self,
         rest: Conditional,
         known: Codes,
         going: Integers,
-        left: _Left | None,
+        left: Left | None,
         rng: np.random.Generator,
         *,
         ahead: bool,
@@ -446,13 +530,13 @@ class WholePersons:
             fine[again] = none | left.moved(going[again], self._row_codes(known[again], out[again]), ahead=ahead)
         return out, stuck | ~fine
 
-    def _tilt(self, left: _Left, going: Integers, *, ahead: bool) -> dict[str, Floats]:
+    def _tilt(self, left: Left, going: Integers, *, ahead: bool) -> dict[str, Floats]:
         """Returns log weights that leave out codes which cannot stand beside rows."""
         weights = dict[str, Floats]()
         for at, name in zip(self.after if ahead else self.here, row_columns(self.rows), strict=True):
             if name in left.reach.names and (allowed := left.allowed(going, name, ahead=ahead)) is not None:
                 weights[self.names[at]] = np.zeros((len(going), self.columns[at].size))
-                weights[self.names[at]][:, places(self.columns[at])] = np.where(allowed, 0.0, _NEVER)
+                weights[self.names[at]][:, places(self.columns[at])] = np.where(allowed, 0.0, NEVER)
         return weights
 
     def _row_codes(
@@ -508,45 +592,6 @@ class WholePersons:
             else:
                 out[:, j] = records[whose, self.names.index(name)]
         return out
-
-
-class _Left:
-    """Bounds of persons at the rows drawn last.
-
-    Args:
-        reach: says it.
-        ends: of each person.
-    """
-
-    def __init__(self, reach: Reach, ends: Ends) -> None:
-        self.reach, self.ends = reach, ends
-
-    @classmethod
-    def of(cls, reach: Reach, codes: Mapping[str, Codes]) -> _Left:
-        """Starts from one row of each person."""
-        return cls(reach, reach.of(codes))
-
-    def _of(self, persons: Integers) -> Ends:
-        return {name: (low[persons], high[persons], none[persons]) for name, (low, high, none) in self.ends.items()}
-
-    def moved(self, persons: Integers, codes: Mapping[str, Codes], *, ahead: bool) -> Flags:
-        """Goes on to rows that can stand beside the others.
-
-        Returns where they can.
-        """
-        fine, ends = self.reach.beside(self._of(persons), codes, ahead=ahead)
-        for name, parts in ends.items():
-            for whole, part in zip(self.ends[name], parts, strict=True):
-                whole[persons[fine]] = part[fine]
-        return fine
-
-    def allowed(self, persons: Integers, name: str, *, ahead: bool) -> Flags | None:
-        """Returns the codes that can stand beside rows, (persons, codes).
-
-        None where all can.
-        """
-        allowed = self.reach.allowed(self._of(persons), name, ahead=ahead)
-        return None if allowed.all() else allowed
 
 
 def _recoded(codes: Codes, tables: list[Integers]) -> Integers:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.domain import Flags, Floats, Integers, Zeros
+from fedsyn.domain import Codes, Flags, Floats, Integers, Zeros
 from fedsyn.errors import SchemaError
 from fedsyn.table.schema.computed import Computed
 from fedsyn.table.schema.conditions import DrawnRows, NumberGrid, grid_of
@@ -251,6 +251,42 @@ def zeros_across(orders: Sequence[NextOrder], columns: Mapping[str, Any], order:
             raise SchemaError(f"constraint '{one.text}' leaves no possible next row")
         if cells.any():
             yield Zeros(tuple(names), spread_over(cells, [columns[name] for name in names]))
+
+
+def least_apart(
+    orders: Sequence[NextOrder], order: str, codes: Mapping[str, Codes], here: Integers, low: Floats
+) -> tuple[Floats, Floats]:
+    """Returns where numbers in order may begin, and their least gaps, (rows,).
+
+    It is what comparisons with the next row leave, whatever numbers the bins of the other columns give.
+
+    Args:
+        orders: the comparisons.
+        order: column that gives the order.
+        codes: (rows,) of each column.
+        here: positions of the rows that have a next one.
+        low: (rows,) least number of each row's bin.
+    """
+    low, gaps = low.copy(), np.zeros(len(low))
+    for one in orders:
+        both = one.apart(order)
+        ahead = next(term for term in one.terms if term.ahead)
+        weight = ahead.weight if both is None else both[1]
+        if ahead.name != order or weight > 0:
+            continue
+        total, known = np.full(len(here), -one.limit), np.ones(len(here), bool)
+        for term in (term for term in (one.terms if both is None else both[0]) if not term.ahead):
+            grid, own = one.grids[term.name], codes[term.name][here].astype(np.intp)
+            total += one.least(term, grid.low[own], grid.high[own])
+            known &= ~grid.absent[own]
+        least = total[known] / -weight
+        least = np.ceil(least) if one.grids[order].whole else least
+        if both is None:
+            inside = np.minimum(least, one.grids[order].high[codes[order][here + 1]][known])
+            low[here[known] + 1] = np.fmax(low[here[known] + 1], inside)
+        else:
+            gaps[here[known] + 1] = np.maximum(gaps[here[known] + 1], least)
+    return low, gaps
 
 
 def ends_of(grid: NumberGrid) -> tuple[Floats, Floats, Flags]:

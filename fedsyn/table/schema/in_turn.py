@@ -331,6 +331,45 @@ class Reach:
         return np.asarray(grid.absent | ((grid.high >= least) & (grid.low <= most)))
 
 
+class Left:
+    """Bounds of persons at the rows drawn last.
+
+    Args:
+        reach: says it.
+        ends: of each person.
+    """
+
+    def __init__(self, reach: Reach, ends: Ends) -> None:
+        self.reach, self.ends = reach, ends
+
+    @classmethod
+    def of(cls, reach: Reach, codes: Mapping[str, Codes]) -> Left:
+        """Starts from one row of each person."""
+        return cls(reach, reach.of(codes))
+
+    def _of(self, persons: Integers) -> Ends:
+        return {name: (low[persons], high[persons], none[persons]) for name, (low, high, none) in self.ends.items()}
+
+    def moved(self, persons: Integers, codes: Mapping[str, Codes], *, ahead: bool) -> Flags:
+        """Goes on to rows that can stand beside the others.
+
+        Returns where they can.
+        """
+        fine, ends = self.reach.beside(self._of(persons), codes, ahead=ahead)
+        for name, parts in ends.items():
+            for whole, part in zip(self.ends[name], parts, strict=True):
+                whole[persons[fine]] = part[fine]
+        return fine
+
+    def allowed(self, persons: Integers, name: str, *, ahead: bool) -> Flags | None:
+        """Returns the codes that can stand beside rows, (persons, codes).
+
+        None where all can.
+        """
+        allowed = self.reach.allowed(self._of(persons), name, ahead=ahead)
+        return None if allowed.all() else allowed
+
+
 def _joined(low: Bounds, high: Bounds, absent: Mapping[str, Flags]) -> Ends:
     return {name: (low[name], high[name], absent[name]) for name in low}
 
