@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--persons", type=int, default=3000)
     asked = parser.parse_args()
     print(
-        "| family | epsilon | way | months | gaps | quarters and kinds | first to last |\n|---|---|---|---|---|---|---|"
+        "| events | epsilon | way | months | gaps | quarters and kinds | first to last |\n|---|---|---|---|---|---|---|"
     )
     for family in asked.families:
         for epsilon in asked.epsilons:

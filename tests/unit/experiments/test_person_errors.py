@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.persons import coverage, overlap, run, tables
+from experiments.persons import coverage, events, overlap, run, tables
 
 
 def a_table() -> tables.People:
@@ -141,6 +141,27 @@ def test_visits_that_are_planted_do_not_overlap_and_are_no_way_off_themselves() 
     assert seen.overlap == 0.0 and seen.off(seen) == [0.0, 0.0, 0.0] and (seen.gaps >= 0).all()
     late = overlap.visits(300, 1).assign(discharged="2025-01-01")
     assert overlap.Seen.of(late).overlap == 1.0
+
+
+@pytest.mark.slow
+def test_events_in_miniature(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--families", "stays", "growth", "--epsilons", "4", "--persons", "300", "--seeds", "1"]
+    monkeypatch.setattr("sys.argv", ["events.py", *asked])
+    events.main()
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[:3] for row in rows] == [
+        [law, "4", way] for law in ("stays", "growth") for way in ("by gaps", "by steps")
+    ]
+    errors = [[float(cell) for cell in row[3:]] for row in rows]
+    assert all(len(row) == 4 and min(row) > 0.0 and max(row) <= 2.0 for row in errors)
+    assert errors[0] != errors[1] and errors[2] != errors[3]
+
+
+def test_events_are_no_way_off_themselves() -> None:
+    real = events.events(events.LAWS["readings"], 50, 3)
+    found = [(one.value_counts(normalize=True), other) for one, other in zip(*[events.seen(real)] * 2, strict=True)]
+    assert [run.distance(one, other.value_counts(normalize=True)) for one, other in found] == [0.0] * 4
+    assert real["at"].between(0, events.YEAR).all() and real.groupby("id")["at"].is_monotonic_increasing.all()
 
 
 @pytest.mark.slow
