@@ -7,8 +7,8 @@ drawn one by one, each given the person, the number of rows and the row next to 
 Noise in the model adds up along a person: of dates in order, one step may leap ahead and none goes back. So the rows
 that are drawn would lie later than the model's records say, or earlier where they were drawn backwards. The odds of a
 step are weighed by one factor for each value of the column that gives the order, with which the rows have the records'
-values. Nothing else only goes one way; weights for all columns made some tables better and others worse. Of a person
-with more rows than that column has bins, gaps say where the rows stand (`fedsyn.runs.timeline`).
+values. Nothing else only goes one way; weights for all columns made some tables better and others worse. Where the
+model knows of gaps, they say where the rows stand (`fedsyn.runs.timeline`), and no step is drawn.
 
 Inside their bins the numbers of that column lie as far apart as the model's gaps say: once all rows are there, a gap is
 drawn for each two neighbours, given both, among those that their bins and the person's other gaps allow (`spaced`).
@@ -32,7 +32,7 @@ from fedsyn.domain import Codes, Flags, Floats, Integers
 from fedsyn.inference import AnyModel
 from fedsyn.inference.conditional import Conditional, graphical
 from fedsyn.runs.gaps import NEVER, put_between, spaced
-from fedsyn.runs.timeline import Crowd, Timeline
+from fedsyn.runs.timeline import Span, Timeline
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.across import least_apart
 from fedsyn.table.schema.binned import BinnedColumn
@@ -116,18 +116,20 @@ class WholePersons:
     def timeline(self) -> Timeline | None:
         """The gaps between many rows.
 
-        None where the model knows of none, or constraints compare a row with the next one.
+        None where the model knows of none.
         """
-        if self.spacing is None or self.order is None or self.before is None or self._compares:
+        if self.spacing is None or self.order is None or self.before is None:
             return None
-        column, gaps = self.rows.columns[row_columns(self.rows)[self.order]], self.schema.columns[GAP]
-        assert isinstance(column, BinnedColumn) and isinstance(gaps, BinnedColumn)
+        column = self.rows.columns[row_columns(self.rows)[self.order]]
+        count, gaps = self.schema.columns[COUNT], self.schema.columns[GAP]
+        assert isinstance(column, BinnedColumn) and isinstance(count, BinnedColumn) and isinstance(gaps, BinnedColumn)
         sides = [
             at[self.order] for at in (self.here, self.after)
         ]  # rows without a number come last: few are a record's
         shares, *both = self.model.project_many([(COUNT, GAP), *((COUNT, self.names[at]) for at in sides)])
         values = [values[:, places(self.columns[at])] for at, values in zip(sides, both, strict=True)]
-        return Timeline(column, gaps, shares, values[0] + values[1])
+        busy = count.edges[:-1] > len(column.edges) - 1
+        return Timeline(column, gaps, shares, values[0] + values[1], np.resize(busy, count.size))
 
     @cached_property
     def _dated(self) -> dict[bool, Conditional]:
@@ -150,19 +152,20 @@ class WholePersons:
 
         Those are kept with which they are nearest; none, if no others are nearer.
         """
+        assert self.order is not None
         best, least = (self.tilt, self.timeline), math.inf
         for _ in range(_STEPS + 1):
             chain = self._drawn(records, np.random.default_rng(1))
-            wanted, made = self._shares(records, chain)
-            off = float(np.abs(wanted - made).sum())
+            wanted, drawn = self._shares(records, chain)
+            off = float(np.abs(wanted - drawn).sum())
             if off < least:
                 best, least = (self.tilt, self.timeline), off
-            move = 0.5 * np.log((wanted + _TINY) / (made + _TINY))
-            self.tilt = move if self.tilt is None else self.tilt + move
-            if self.timeline is not None and (many := chain.counts > self.timeline.bins).any():
-                at = places(self.columns[self.here[self.order or 0]])[: self.timeline.bins]
-                wanted, made = self._shares(records, chain, many)
-                self.timeline = self.timeline.hastened(wanted[at], made[at])
+            if self.timeline is None:
+                move = 0.5 * np.log((wanted + _TINY) / (drawn + _TINY))
+                self.tilt = move if self.tilt is None else self.tilt + move
+            elif (busy := self.timeline.busy[records[:, self.names.index(COUNT)].astype(np.intp)]).any():
+                at = places(self.columns[self.here[self.order]])[: self.timeline.bins]
+                self.timeline = self.timeline.hastened(*(one[at] for one in self._shares(records, chain, busy)))
         self.tilt, self.timeline = best
 
     def _shares(self, records: Codes, chain: Chain, whose: Flags | None = None) -> tuple[Floats, Floats]:
@@ -177,18 +180,17 @@ class WholePersons:
             whose: (persons,) who counts; None: everybody.
         """
         assert self.order is not None
+        whose = np.ones(len(records), np.bool_) if whose is None else whose
         here, after = self.here[self.order], self.after[self.order]
-        weights = np.maximum(chain.counts - 1, np.minimum(chain.counts, 1))
-        shown = None if whose is None else np.repeat(whose, chain.counts)
-        weights = weights if whose is None else np.where(whose, weights, 0)
+        weights = np.where(whose, np.maximum(chain.counts - 1, np.minimum(chain.counts, 1)), 0)
         last = (chain.counts > 1) & (chain.place == chain.counts - 2)
         size = len(self.to_after[self.order])
         wanted = np.bincount(records[:, here], weights, minlength=size)
         wanted += np.bincount(self.to_here[self.order][records[last, after]], weights[last], minlength=size)
-        made = np.bincount(chain.of_rows[:, self.order], shown, minlength=size).astype(np.float64)
+        drawn = np.bincount(chain.of_rows[:, self.order], np.repeat(whose, chain.counts), minlength=size)
         if (none := no_row_code(self.columns[here])) >= 0:
-            wanted[none] = made[none] = 0.0
-        return wanted / max(wanted.sum(), 1.0), made / max(made.sum(), 1.0)
+            wanted[none] = drawn[none] = 0.0
+        return wanted / max(wanted.sum(), 1.0), drawn / max(drawn.sum(), 1.0)
 
     def of(self, records: Codes, rng: np.random.Generator, start: int = 0) -> tuple[Codes, People]:
         """Returns the rows of persons, one person after the other.
@@ -303,7 +305,7 @@ class WholePersons:
         first = np.cumsum(counts) - counts
         of_rows = np.empty((int(counts.sum()), len(self.here)), np.int64)  # codes of a record's row
         place = self._places(records, counts, rng)
-        crowd = self._crowd(records, counts, place, rng)
+        span = self._span(records, counts, place, rng)
         some, several = counts > 0, counts > 1
         of_rows[(first + place)[some]] = self._there(records, some, self.here, self.preceding, rng)
         alone = np.zeros(int(several.sum()), bool)
@@ -311,9 +313,9 @@ class WholePersons:
         of_rows[(first + place + 1)[several]] = _recoded(after, self.to_here)
         ends = np.zeros(len(records), np.int64), counts.copy()
         ends[1][np.flatnonzero(several)[alone]] = place[several][alone] + 1
-        if crowd is not None:
-            self._begin(crowd, of_rows, first + place + 1, rng)
-        self._continue(records, of_rows, (first, place), ends, crowd, rng)
+        if span is not None:
+            self._begin(span, of_rows, (first + place + 1)[several], several, rng)
+        self._continue(records, of_rows, (first, place), ends, span, rng)
         if (ends[0] == 0).all() and (ends[1] == counts).all():
             return Chain(counts, of_rows, place)
         at = np.arange(len(of_rows)) - np.repeat(first, counts)
@@ -332,39 +334,40 @@ class WholePersons:
         drawn = low + rng.random(len(records)) * (np.maximum(high - low, 0) + 1)
         return np.asarray(np.minimum(drawn, last), np.int64)
 
-    def _crowd(self, records: Codes, counts: Integers, place: Integers, rng: np.random.Generator) -> Crowd | None:
-        """Returns persons with more rows than bins, and draws their places again.
+    def _span(self, records: Codes, counts: Integers, place: Integers, rng: np.random.Generator) -> Span | None:
+        """Returns where rows of records stand, and draws their places again.
 
         A place is as likely as the model says beside the record, times how well the rows before it and after it fit.
-        `place` is changed in place.
+        `place` is changed in place. None without a timeline.
         """
         if (line := self.timeline) is None:
             return None
         assert self.order is not None and self.before is not None
-        if not (which := counts > max(line.bins, 2)).any():
-            return None
-        some, last, (at, column) = np.flatnonzero(which), counts[which] - 2, self.before
-        crowd = Crowd(which, records[:, self.names.index(COUNT)].astype(np.intp), *np.zeros((2, len(records))))
+        span = Span(records[:, self.names.index(COUNT)].astype(np.intp), *np.zeros((2, len(records))))
+        if not len(some := np.flatnonzero(counts > 2)):
+            return span
         # Where the row stands; if that is not known, where the next one does, or anywhere.
         codes = records[some, self.here[self.order]], self.to_here[self.order][records[some, self.after[self.order]]]
         (bins, after), anywhere = map(self._bins, codes), rng.integers(0, line.bins, len(some))
-        crowd.first[some] = line.positions(np.where(bins >= 0, bins, np.where(after >= 0, after, anywhere)), rng)
+        span.first[some] = line.positions(
+            span.counts[some], np.where(bins >= 0, bins, np.where(after >= 0, after, anywhere)), rng
+        )
+        at, column = self.before
 
         def placed(weights: Floats) -> Integers:
             found = self._placing.drawn(records[some], rng, {BEFORE: weights})[:, at]
             return np.asarray(found, np.int64)
 
-        place[some] = line.places(crowd.counts[some], crowd.first[some], column.edges, last, placed, rng)
-        return crowd
+        place[some] = line.places(span.counts[some], span.first[some], column.edges, counts[some] - 2, placed, rng)
+        return span
 
-    def _begin(self, crowd: Crowd, of_rows: Integers, after: Integers, rng: np.random.Generator) -> None:
-        """Notes where the rows after those of a crowd's records stand."""
+    def _begin(self, span: Span, of_rows: Integers, after: Integers, several: Flags, rng: np.random.Generator) -> None:
+        """Notes where the rows after those of records stand."""
         assert self.order is not None and self.timeline is not None
-        some = np.flatnonzero(crowd.which)
-        bins = self._bins(of_rows[after[some], self.order])
-        crowd.last[some] = self.timeline.positions(np.maximum(bins, 0), rng)
-        crowd.last[some[bins < 0]] = crowd.first[some[bins < 0]]
-        crowd.first[some] = np.minimum(crowd.first[some], crowd.last[some])
+        bins, some = self._bins(of_rows[after, self.order]), np.flatnonzero(several)
+        span.last[some] = self.timeline.positions(span.counts[some], np.maximum(bins, 0), rng)
+        span.last[some[bins < 0]] = span.first[some[bins < 0]]
+        span.first[some] = np.minimum(span.first[some], span.last[some])
 
     def _bins(self, codes: Integers) -> Integers:
         """Returns the bins of codes in the order, -1 without one."""
@@ -411,7 +414,7 @@ class WholePersons:
         of_rows: Integers,
         where: tuple[Integers, Integers],
         ends: tuple[Integers, Integers],
-        crowd: Crowd | None,
+        span: Span | None,
         rng: np.random.Generator,
     ) -> None:
         """Draws the rows after and before those of a record.
@@ -422,7 +425,7 @@ class WholePersons:
             where: (persons,) position of each person's first row, and rows before that of the record.
             ends: (persons,) rows before the first that there is, and up to the last: changed in place where a row has
                 none that can come before it, or follow.
-            crowd: persons with more rows than bins; None: nobody.
+            span: where rows of records stand; None: nobody knows.
             rng: draws.
         """
         (first, place), (begins, stops) = where, ends
@@ -440,7 +443,7 @@ class WholePersons:
             known = records[going].copy()
             known[:, self.here] = of_rows[first[going] + at[going]]
             self._stand(known, at[going])
-            rows = crowd, stops[going] - at[going] - 1
+            rows = span, stops[going] - at[going] - 1
             drawn, stuck = self._next(rest, known, going, left, rows, rng, ahead=True)
             at[going] += 1
             of_rows[first[going] + at[going]] = drawn
@@ -456,7 +459,7 @@ class WholePersons:
         while len(going := np.flatnonzero(at > begins)):
             known = records[going].copy()
             known[:, self.after] = _recoded(of_rows[first[going] + at[going]], self.to_after)
-            rows = crowd, at[going] - begins[going]
+            rows = span, at[going] - begins[going]
             at[going] -= 1
             self._stand(known, at[going])
             of_rows[first[going] + at[going]], stuck = self._next(rest, known, going, left, rows, rng, ahead=False)
@@ -468,28 +471,26 @@ class WholePersons:
         known: Codes,
         going: Integers,
         left: Left | None,
-        rows: tuple[Crowd | None, Integers],
+        rows: tuple[Span | None, Integers],
         rng: np.random.Generator,
         *,
         ahead: bool,
     ) -> tuple[Codes, Flags]:
-        """Draws rows beside others, a crowd's where gaps say.
+        """Draws rows beside others, where gaps say.
 
-        Arguments and results are those of `_beside`; `rows` is a crowd, and (n,) the rows that are still to come.
+        Arguments and results are those of `_beside`; `rows` is where the others stand, and (n,) how many are still to
+        come.
         """
-        crowd, many = rows
-        if crowd is None or not (some := crowd.which[going]).any():
+        span, many = rows
+        if span is None:
             return self._beside(rest, known, going, left, rng, ahead=ahead)
         assert self.timeline is not None and self.order is not None
-        out, stuck, others = np.empty((len(known), len(self.here)), np.int64), np.zeros(len(known), bool), ~some
-        if others.any():
-            out[others], stuck[others] = self._beside(rest, known[others], going[others], left, rng, ahead=ahead)
-        who, at = going[some], (self.after if ahead else self.here)[self.order]
-        position, beside = crowd.last if ahead else crowd.first, known[some]
-        position[who] = self.timeline.moved(crowd.counts[who], position[who], many[some], rng, ahead=ahead)
-        beside[:, at] = places(self.columns[at])[self.timeline.codes(crowd.counts[who], position[who], rng)]
-        out[some], stuck[some] = self._beside(self._dated[ahead], beside, who, left, rng, ahead=ahead)
-        return out, stuck
+        position, counts = span.last if ahead else span.first, span.counts[going]
+        allowed = None if left is None else left.allowed(going, row_columns(self.rows)[self.order], ahead=ahead)
+        position[going] = self.timeline.moved(counts, position[going], many, rng, allowed, ahead=ahead)
+        known, at = known.copy(), (self.after if ahead else self.here)[self.order]
+        known[:, at] = places(self.columns[at])[self.timeline.codes(counts, position[going], rng)]
+        return self._beside(self._dated[ahead], known, going, left, rng, ahead=ahead)
 
     def _beside(
         self,

@@ -1,13 +1,14 @@
-"""Places in time of many rows of a person.
+"""Places in time of the rows of a person.
 
-Where a person has more rows than the column that gives the order has bins, most rows stand in the bin of the row
-before. The few steps out of it tell badly how fast the person goes through the bins, and noise in them adds up along
-hundreds of rows, which then all stand in the first bin or the last. Gaps between rows tell it, and so does arithmetic:
-all rows lie within the column's bounds. So a person's gaps are drawn given the number of rows, as if they had been
-drawn until the rest of them fits, and bins follow.
+Steps between bins tell badly how fast a person goes through them: how fast depends on the number of rows, of many rows
+most stand in the bin of the row before, and noise in the few steps out of it adds up along the person, whose rows then
+stand in the first bin or the last. Gaps between rows tell it, and so does arithmetic: all rows lie within the column's
+bounds. So a person's gaps are drawn given the number of rows, as if they had been drawn until the rest of them fits,
+and bins follow. What else is in a row is drawn beside its bin.
 
-A gap takes a person further where rows are rare. Each bin has a speed for it, found as the weights of steps are: with
-them the rows have the records' values. Positions are measured in what a row at speed 1 goes.
+Who has more rows than there are bins goes through all of them, so that the records' values say where rows are rare: a
+gap takes such a person further there. Each bin has a speed, found as the weights of steps are, with which rows have the
+records' values; positions are measured in what a row goes at speed 1. For others noise in these values would bend gaps.
 """
 
 from __future__ import annotations
@@ -30,17 +31,15 @@ _PLACES = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
-    """Persons with more rows than bins.
+class Span:
+    """Places of persons' first and last rows so far.
 
     Attributes:
-        which: (persons,) who they are.
         counts: (persons,) codes of their numbers of rows.
-        first: (persons,) position of the first row that is drawn so far; changed in place.
-        last: (persons,) position of the last one; changed in place.
+        first: (persons,) position of the first row; changed in place.
+        last: (persons,) position of the last row; changed in place.
     """
 
-    which: Flags
     counts: Integers
     first: Floats
     last: Floats
@@ -58,12 +57,14 @@ class Timeline:
         gaps: between a row and the next one.
         shares: (numbers of rows, gaps) how often each gap follows, by their codes.
         values: (numbers of rows, values) how often a row has each value of the column, by their codes.
+        busy: (numbers of rows,) which of them are more than there are bins.
     """
 
-    def __init__(self, column: BinnedColumn, gaps: BinnedColumn, shares: Floats, values: Floats) -> None:
-        self.column, self.gaps, self.bins = column, gaps, len(column.edges) - 1
+    def __init__(self, column: BinnedColumn, gaps: BinnedColumn, shares: Floats, values: Floats, busy: Flags) -> None:
+        self.column, self.gaps, self.bins, self.busy = column, gaps, len(column.edges) - 1, busy
         self.edges = np.append(column.ends[0], column.ends[1][-1]).astype(np.float64)
-        self.speeds, self.positions_of_edges = np.ones(self.bins), self.edges - self.edges[0]
+        # Positions of the edges: of all others, and of the busy ones.
+        self.speeds, self.positions_of_edges = np.ones(self.bins), np.tile(self.edges - self.edges[0], (2, 1))
         (self.low, self.high), shares = gaps.ends, np.maximum(shares[:, : len(gaps.ends[0])], _LEAST)
         shares = shares / shares.sum(axis=1, keepdims=True)
         self.middles = 0.5 * (self.low + self.high)
@@ -75,18 +76,21 @@ class Timeline:
         """Returns a timeline that goes faster where rows are too many.
 
         Args:
-            wanted: (bins,) shares of rows.
-            drawn: (bins,) shares of the rows that were drawn with these speeds.
+            wanted: (bins,) shares of the rows of busy persons.
+            drawn: (bins,) shares of theirs that were drawn with these speeds.
         """
         out, speeds = copy(self), np.log(self.speeds) + 0.5 * np.log((drawn + _TINY) / (wanted + _TINY))
         out.speeds = np.exp(speeds - wanted @ speeds)
-        out.positions_of_edges = np.append(0.0, np.cumsum(np.diff(self.edges) / out.speeds))
+        out.positions_of_edges = np.stack(
+            [self.positions_of_edges[0], np.append(0.0, np.cumsum(np.diff(self.edges) / out.speeds))]
+        )
         return out
 
-    def positions(self, codes: Integers, rng: np.random.Generator) -> Floats:
-        """Draws positions inside bins, (n,)."""
+    def positions(self, counts: Integers, codes: Integers, rng: np.random.Generator) -> Floats:
+        """Draws positions inside bins, (n,), for codes of numbers of rows and of bins."""
         numbers = np.asarray(self.column.draw(codes, rng)[0], np.float64)
-        return np.asarray(np.interp(numbers, self.edges, self.positions_of_edges))
+        others, busy = (np.interp(numbers, self.edges, edges) for edges in self.positions_of_edges)
+        return np.asarray(np.where(self.busy[counts], busy, others))
 
     def codes(self, counts: Integers, positions: Floats, rng: np.random.Generator) -> Integers:
         """Returns the codes of rows, (n,).
@@ -98,9 +102,8 @@ class Timeline:
             positions: (n,) of the rows.
             rng: draws.
         """
-        found: Integers = np.clip(
-            np.searchsorted(self.positions_of_edges, positions, side="right") - 1, 0, self.bins - 1
-        )
+        others, busy = (np.searchsorted(edges, positions, side="right") - 1 for edges in self.positions_of_edges)
+        found = np.clip(np.where(self.busy[counts], busy, others), 0, self.bins - 1)
         return np.where(rng.random(len(found)) < self.absent[counts], self.bins, found) if self.absent.any() else found
 
     def fit(self, counts: Integers, positions: Floats, before: Floats, most: Integers) -> Floats:
@@ -119,7 +122,7 @@ class Timeline:
         odds = np.zeros(before.shape)
         for rows, ahead in ((before, False), (most[:, None] + 1.0 - before, True)):
             total = np.maximum(rows, _LEAST) * self.means[counts][:, None]
-            share = np.minimum(np.maximum(self._left(positions, ahead=ahead), _LEAST)[:, None] / total, 1.0)
+            share = np.minimum(np.maximum(self._left(counts, positions, ahead=ahead), _LEAST)[:, None] / total, 1.0)
             odds -= rows * (share - 1.0 - np.log(share))
         return np.asarray(odds - odds.max(axis=1, keepdims=True))
 
@@ -153,7 +156,14 @@ class Timeline:
         return np.asarray(some[np.arange(len(bins)), one], np.int64)
 
     def moved(
-        self, counts: Integers, positions: Floats, rows: Integers, rng: np.random.Generator, *, ahead: bool
+        self,
+        counts: Integers,
+        positions: Floats,
+        rows: Integers,
+        rng: np.random.Generator,
+        allowed: Flags | None = None,
+        *,
+        ahead: bool,
     ) -> Floats:
         """Draws where rows stand beside others, (n,).
 
@@ -162,10 +172,11 @@ class Timeline:
             positions: (n,) of the others.
             rows: (n,) rows that are still to come on that side, with this one.
             rng: draws.
+            allowed: (n, values) where they may stand, by codes of the column; None: anywhere.
             ahead: whether they come after the others.
         """
         # Rates with which all that are still to come fit into what is left.
-        left = self._left(positions, ahead=ahead)
+        left = self._left(counts, positions, ahead=ahead)
         rates = np.maximum((rows + 1) / np.maximum(left, _LEAST) - 1.0 / self.means[counts], 0.0)
         # A bin for each gap; where nothing is left, the least.
         logs = self.logs[counts] - rates[:, None] * self.middles
@@ -177,8 +188,20 @@ class Timeline:
         gaps = np.asarray(self.gaps.draw(drawn, rng)[0], np.float64)
         gaps = put_between(gaps, (low, high), (low, np.minimum(high, left)), whole=self.gaps.whole)
         gaps = np.minimum(gaps, left)
-        return np.asarray(positions + gaps if ahead else positions - gaps)
+        moved = np.asarray(positions + gaps if ahead else positions - gaps)
+        return moved if allowed is None else self._within(moved, allowed[:, : self.bins], self._edges(counts))
 
-    def _left(self, positions: Floats, *, ahead: bool) -> Floats:
+    def _within(self, positions: Floats, allowed: Flags, edges: Floats) -> Floats:
+        """Returns positions, moved into what is allowed from the first bin to the last."""
+        each = np.arange(len(edges))
+        low, high = edges[each, allowed.argmax(axis=1)], edges[each, self.bins - allowed[:, ::-1].argmax(axis=1)]
+        # The end of a bin is the begin of the next one.
+        inside = np.clip(positions, low, np.nextafter(high, low))
+        return np.where(allowed.any(axis=1), inside, positions)
+
+    def _edges(self, counts: Integers) -> Floats:
+        return np.asarray(self.positions_of_edges[self.busy[counts].astype(np.intp)])
+
+    def _left(self, counts: Integers, positions: Floats, *, ahead: bool) -> Floats:
         """Returns the way to the end, or to the start, (n,)."""
-        return np.asarray(np.maximum(self.positions_of_edges[-1] - positions if ahead else positions, 0.0))
+        return np.asarray(np.maximum(self._edges(counts)[:, -1] - positions if ahead else positions, 0.0))
