@@ -22,6 +22,7 @@ All of it follows from the released model: no privacy is spent.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -57,8 +58,8 @@ _PERSONS, _STEPS = 1 << 11, 4
 _TINY = 1e-3
 # Draws of a row that cannot stand beside another, the second half of them among the bins that can.
 _TRIES = 8
-# Neighbours whose gaps are drawn at once.
-_AT_ONCE = 1 << 18
+# Neighbours whose gaps are drawn at once, and cells of a table of steps by numbers of rows.
+_AT_ONCE, _STEPS_AT_ONCE = 1 << 18, 1 << 22
 
 
 class Chain(NamedTuple):
@@ -114,29 +115,21 @@ class WholePersons:
 
     @cached_property
     def timeline(self) -> Timeline | None:
-        """The gaps between many rows.
-
-        None where the model knows of none.
-        """
+        """The places of rows by gaps; None without gaps or with many bins."""
         if self.spacing is None or self.order is None or self.before is None:
             return None
         column = self.rows.columns[row_columns(self.rows)[self.order]]
         count, gaps = self.schema.columns[COUNT], self.schema.columns[GAP]
         assert isinstance(column, BinnedColumn) and isinstance(count, BinnedColumn) and isinstance(gaps, BinnedColumn)
-        sides = [
-            at[self.order] for at in (self.here, self.after)
-        ]  # rows without a number come last: few are a record's
-        shares, *both = self.model.project_many([(COUNT, GAP), *((COUNT, self.names[at]) for at in sides)])
-        values = [values[:, places(self.columns[at])] for at, values in zip(sides, both, strict=True)]
-        busy = count.edges[:-1] > len(column.edges) - 1
-        return Timeline(column, gaps, shares, values[0] + values[1], np.resize(busy, count.size))
-
-    @cached_property
-    def _dated(self) -> dict[bool, Conditional]:
-        """Draws of rows whose places are known, after others and before them."""
-        sides, order = ((True, self.after), (False, self.here)), self.order
-        open_ = {ahead: [self.names[one] for place, one in enumerate(at) if place != order] for ahead, at in sides}
-        return {ahead: Conditional(self.chain, names, [GAP]) for ahead, names in open_.items()}
+        if count.size * len(column.edges) ** 2 > _STEPS_AT_ONCE:
+            return None
+        here, after = self.here[self.order], self.after[self.order]
+        ones = [(COUNT, self.names[here]), (COUNT, self.names[after])]
+        shares, pairs, *both = self.model.project_many([(COUNT, GAP), (*ones[0], self.names[after]), *ones])
+        bins, kept = len(column.edges) - 1, [places(self.columns[at]) for at in (here, after)]
+        values = both[0][:, kept[0]] + both[1][:, kept[1]]  # rows without a number come last: few are a record's own
+        steps = pairs[:, kept[0][:bins]][:, :, kept[1][:bins]]
+        return Timeline(column, gaps, shares, steps, values, np.resize(count.edges[:-1] > bins, count.size))
 
     @cached_property
     def _placing(self) -> Conditional:
@@ -160,10 +153,10 @@ class WholePersons:
             off = float(np.abs(wanted - drawn).sum())
             if off < least:
                 best, least = (self.tilt, self.timeline), off
-            if self.timeline is None:
-                move = 0.5 * np.log((wanted + _TINY) / (drawn + _TINY))
-                self.tilt = move if self.tilt is None else self.tilt + move
-            elif (busy := self.timeline.busy[records[:, self.names.index(COUNT)].astype(np.intp)]).any():
+            move = 0.5 * np.log((wanted + _TINY) / (drawn + _TINY))
+            self.tilt = move if self.tilt is None else self.tilt + move
+            counts = records[:, self.names.index(COUNT)].astype(np.intp)
+            if self.timeline is not None and (busy := self.timeline.busy[counts]).any():
                 at = places(self.columns[self.here[self.order]])[: self.timeline.bins]
                 self.timeline = self.timeline.hastened(*(one[at] for one in self._shares(records, chain, busy)))
         self.tilt, self.timeline = best
@@ -343,20 +336,20 @@ class WholePersons:
         if (line := self.timeline) is None:
             return None
         assert self.order is not None and self.before is not None
-        span = Span(records[:, self.names.index(COUNT)].astype(np.intp), *np.zeros((2, len(records))))
+        codes = records[:, self.names.index(COUNT)].astype(np.intp)
+        span = Span(codes, rng.binomial(counts, line.absent[codes]), *np.zeros((2, len(records))))
         if not len(some := np.flatnonzero(counts > 2)):
             return span
         # Where the row stands; if that is not known, where the next one does, or anywhere.
-        codes = records[some, self.here[self.order]], self.to_here[self.order][records[some, self.after[self.order]]]
-        (bins, after), anywhere = map(self._bins, codes), rng.integers(0, line.bins, len(some))
+        rows = records[some, self.here[self.order]], self.to_here[self.order][records[some, self.after[self.order]]]
+        (bins, after), anywhere = map(self._bins, rows), rng.integers(0, line.bins, len(some))
         span.first[some] = line.positions(
             span.counts[some], np.where(bins >= 0, bins, np.where(after >= 0, after, anywhere)), rng
         )
         at, column = self.before
 
         def placed(weights: Floats) -> Integers:
-            found = self._placing.drawn(records[some], rng, {BEFORE: weights})[:, at]
-            return np.asarray(found, np.int64)
+            return self._placing.drawn(records[some], rng, {BEFORE: weights})[:, at].astype(np.int64)
 
         place[some] = line.places(span.counts[some], span.first[some], column.edges, counts[some] - 2, placed, rng)
         return span
@@ -369,7 +362,7 @@ class WholePersons:
         span.last[some[bins < 0]] = span.first[some[bins < 0]]
         span.first[some] = np.minimum(span.first[some], span.last[some])
 
-    def _bins(self, codes: Integers) -> Integers:
+    def _bins(self, codes: Codes) -> Integers:
         """Returns the bins of codes in the order, -1 without one."""
         assert self.order is not None and self.timeline is not None
         at = places(self.columns[self.here[self.order]])
@@ -436,9 +429,8 @@ class WholePersons:
         if reach is not None:  # a row after that of the record that its numbers rule out is drawn again
             left = Left.of(reach, self._row_codes(records, of_rows, first + np.minimum(place, stops - 1), stops > 0))
             some = np.flatnonzero(stops > place + 1)
-            at[some] -= ~left.moved(
-                some, self._row_codes(records[some], of_rows, (first + place + 1)[some]), ahead=True
-            )
+            codes = self._row_codes(records[some], of_rows, (first + place + 1)[some])
+            at[some] -= ~left.moved(some, codes, ahead=True)
         while len(going := np.flatnonzero(at + 1 < stops)):  # each person's next row, all persons at once
             known = records[going].copy()
             known[:, self.here] = of_rows[first[going] + at[going]]
@@ -476,21 +468,24 @@ class WholePersons:
         *,
         ahead: bool,
     ) -> tuple[Codes, Flags]:
-        """Draws rows beside others, where gaps say.
+        """Draws rows beside others, by gaps where the model knows of any.
 
-        Arguments and results are those of `_beside`; `rows` is where the others stand, and (n,) how many are still to
-        come.
+        Arguments and results are those of `_beside`; `rows` is where the others stand, and (n,) how many are to come.
         """
         span, many = rows
         if span is None:
             return self._beside(rest, known, going, left, rng, ahead=ahead)
         assert self.timeline is not None and self.order is not None
-        position, counts = span.last if ahead else span.first, span.counts[going]
-        allowed = None if left is None else left.allowed(going, row_columns(self.rows)[self.order], ahead=ahead)
-        position[going] = self.timeline.moved(counts, position[going], many, rng, allowed, ahead=ahead)
-        known, at = known.copy(), (self.after if ahead else self.here)[self.order]
-        known[:, at] = places(self.columns[at])[self.timeline.codes(counts, position[going], rng)]
-        return self._beside(self._dated[ahead], known, going, left, rng, ahead=ahead)
+        line, position, counts = self.timeline, span.last if ahead else span.first, span.counts[going]
+        own, at = [side[self.order] for side in ((self.here, self.after) if ahead else (self.after, self.here))]
+        bins = self._bins(known[:, own] if ahead else self.to_here[self.order][known[:, own]])
+        odds, none = np.full((len(known), self.columns[at].size), NEVER), (many <= span.absent[going]) & ahead
+        odds[:, places(self.columns[at])] = line.odds(counts, bins, position[going], many, none, ahead=ahead)
+        out, stuck = self._beside(rest, known, going, left, rng, {self.names[at]: odds}, ahead=ahead)
+        there = (bins := self._bins(out[:, self.order])) >= 0
+        counts, bins, some = counts[there], bins[there], going[there]
+        position[some] = line.moved(counts, bins, position[some], many[there], rng, ahead=ahead)
+        return out, stuck
 
     def _beside(
         self,
@@ -499,6 +494,7 @@ class WholePersons:
         going: Integers,
         left: Left | None,
         rng: np.random.Generator,
+        odds: Mapping[str, Floats] | None = None,
         *,
         ahead: bool,
     ) -> tuple[Codes, Flags]:
@@ -512,11 +508,12 @@ class WholePersons:
             going: (n,) whose they are.
             left: what the others leave; None: whatever the model has.
             rng: draws.
+            odds: (n, values) log weights of columns; None: the model's own.
             ahead: whether they stand after the others.
         """
         columns, stuck = self.after if ahead else self.here, np.zeros(len(known), bool)
         tables = self.to_here if ahead else [np.arange(self.columns[at].size) for at in columns]
-        out = _recoded(rest.drawn(known, rng, stuck=stuck)[:, columns], tables)
+        out = _recoded(rest.drawn(known, rng, odds, stuck)[:, columns], tables)
         if left is None:
             return out, stuck
         fine = stuck | left.moved(going, self._row_codes(known, out), ahead=ahead)
@@ -524,7 +521,10 @@ class WholePersons:
             again = np.flatnonzero(~fine)
             if not len(again):
                 break
-            tilt = None if trial < _TRIES // 2 else self._tilt(left, going[again], ahead=ahead)
+            tilt = {name: some[again] for name, some in (odds or {}).items()}
+            if trial >= _TRIES // 2:
+                for name, some in self._tilt(left, going[again], ahead=ahead).items():
+                    tilt[name] = np.maximum(tilt[name] + some, NEVER) if name in tilt else some
             none = np.zeros(len(again), bool)
             out[again] = _recoded(rest.drawn(known[again], rng, tilt, none)[:, columns], tables)
             stuck[again] = none

@@ -1,10 +1,14 @@
 """Places in time of the rows of a person.
 
-Steps between bins tell badly how fast a person goes through them: how fast depends on the number of rows, of many rows
-most stand in the bin of the row before, and noise in the few steps out of it adds up along the person, whose rows then
-stand in the first bin or the last. Gaps between rows tell it, and so does arithmetic: all rows lie within the column's
-bounds. So a person's gaps are drawn given the number of rows, as if they had been drawn until the rest of them fits,
-and bins follow. What else is in a row is drawn beside its bin.
+A model of records has steps: a row's bin of the column that gives the order, and the next one's. Steps tell badly how
+fast a person goes through the bins: that depends on the number of rows, of many rows most stand in the bin of the row
+before, and noise in the few steps out of it adds up along the person, whose rows then stand in the first bin or the
+last. Gaps between rows tell it, and so does arithmetic: all rows lie within the column's bounds. What steps tell is
+when: of visits each summer, that the next ones are in summer.
+
+So each row has a position inside its bin, and a step is as likely as the model says, times how much more likely it is
+from there, with this person's gaps, than gaps make it on average over the positions and persons of which the model
+says it.
 
 Who has more rows than there are bins goes through all of them, so that the records' values say where rows are rare: a
 gap takes such a person further there. Each bin has a speed, found as the weights of steps are, with which rows have the
@@ -21,13 +25,15 @@ import numpy as np
 
 from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.inference.conditional import one_of
-from fedsyn.runs.gaps import NEVER, put_between
+from fedsyn.runs.gaps import NEVER
 from fedsyn.table.schema.binned import BinnedColumn
 
-# Less than any share, or width, that there is; and a share of rows that is as good as none.
+# Less than any share, or width, that there is; and a share that is as good as none.
 _LEAST, _TINY = 1e-12, 1e-3
-# Places in a bin of which one is taken.
-_PLACES = 8
+# Share of a step that gaps rule out and the model does not.
+_UNLIKELY = 1e-6
+# Places in a bin of which one is taken, and positions in a bin for a mean over it.
+_PLACES, _POSITIONS = 8, 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +42,19 @@ class Span:
 
     Attributes:
         counts: (persons,) codes of their numbers of rows.
+        absent: (persons,) rows without a number, which come last.
         first: (persons,) position of the first row; changed in place.
         last: (persons,) position of the last row; changed in place.
     """
 
     counts: Integers
+    absent: Integers
     first: Floats
     last: Floats
 
 
 class Timeline:
-    """Draws positions of rows beside others.
+    """Weighs steps to rows beside others, and draws their positions.
 
     Gaps that have to fit into what is left, the more of them there are, go as if longer ones were less likely by
     exp(-rate gap), with the rate by which they are expected to fill it (Gibbs' conditioning principle). Of exponential
@@ -56,21 +64,57 @@ class Timeline:
         column: that gives the order.
         gaps: between a row and the next one.
         shares: (numbers of rows, gaps) how often each gap follows, by their codes.
+        steps: (numbers of rows, bins, bins) how often a row is in one bin and the next one in another.
         values: (numbers of rows, values) how often a row has each value of the column, by their codes.
         busy: (numbers of rows,) which of them are more than there are bins.
     """
 
-    def __init__(self, column: BinnedColumn, gaps: BinnedColumn, shares: Floats, values: Floats, busy: Flags) -> None:
-        self.column, self.gaps, self.bins, self.busy = column, gaps, len(column.edges) - 1, busy
-        self.edges = np.append(column.ends[0], column.ends[1][-1]).astype(np.float64)
-        # Positions of the edges: of all others, and of the busy ones.
-        self.speeds, self.positions_of_edges = np.ones(self.bins), np.tile(self.edges - self.edges[0], (2, 1))
-        (self.low, self.high), shares = gaps.ends, np.maximum(shares[:, : len(gaps.ends[0])], _LEAST)
-        shares = shares / shares.sum(axis=1, keepdims=True)
-        self.middles = 0.5 * (self.low + self.high)
+    def __init__(
+        self,
+        column: BinnedColumn,
+        gaps: BinnedColumn,
+        shares: Floats,
+        steps: Floats,
+        values: Floats,
+        busy: Flags,
+    ) -> None:
+        self.column, self.bins, self.busy = column, len(column.edges) - 1, busy
         values = np.maximum(values, 0.0)
         self.absent = values[:, self.bins :].sum(axis=1) / np.maximum(values.sum(axis=1), _LEAST)
-        self.logs, self.means = np.log(shares), np.maximum(shares @ self.middles, _LEAST)
+        # A whole number stands in the middle of its unit.
+        self.middle = 0.5 if column.whole else 0.0
+        self.edges = np.append(column.ends[0], column.ends[1][-1] + 2.0 * self.middle).astype(np.float64)
+        # Positions of the edges: of the others, and of the busy ones.
+        self.speeds, self.marks = np.ones(self.bins), np.tile(self.edges - self.edges[0], (2, 1))
+        self.low, self.high = (np.asarray(end, np.float64) for end in gaps.ends)
+        self.middles = 0.5 * (self.low + self.high)
+        shares = np.maximum(shares[:, : len(self.low)], _LEAST)
+        self.logs = np.log(shares / shares.sum(axis=1, keepdims=True))
+        self.means = np.maximum(np.exp(self.logs) @ self.middles, _LEAST)
+        steps = np.maximum(steps, 0.0)
+        self.beyond = {True: self._beyond(steps, ahead=True), False: self._beyond(steps.swapaxes(1, 2), ahead=False)}
+
+    def _beyond(self, steps: Floats, *, ahead: bool) -> Floats:
+        """Returns log weights of steps, (numbers of rows, from, to).
+
+        They do not depend on positions, and take out what steps say of numbers of rows and what gaps make of a step on
+        average.
+        """
+        # By the model: of each number of rows, and of all together.
+        started = steps.sum(axis=2)
+        own = steps / np.maximum(started, _LEAST)[:, :, None]
+        every = steps.sum(axis=0) / np.maximum(started.sum(axis=0), _LEAST)[:, None]
+        # By gaps: from positions all over the bin.
+        counts, codes = np.divmod(np.arange(started.size), self.bins)
+        by_gaps = np.zeros(own.shape)
+        for share in (np.arange(_POSITIONS) + 0.5) / _POSITIONS:
+            positions = self.marks[0, codes] + share * np.diff(self.marks[0])[codes]
+            odds = np.exp(self._steps(counts, positions, np.zeros(len(counts)), ahead=ahead))
+            by_gaps += (odds / odds.sum(axis=1, keepdims=True)).reshape(own.shape)
+        mean = (
+            (started[:, :, None] * by_gaps).sum(axis=0) / np.maximum(started.sum(axis=0), _LEAST)[:, None] / _POSITIONS
+        )
+        return np.asarray(np.log((every + _TINY) / (own + _TINY)) - np.log(mean + _TINY))
 
     def hastened(self, wanted: Floats, drawn: Floats) -> Timeline:
         """Returns a timeline that goes faster where rows are too many.
@@ -81,50 +125,22 @@ class Timeline:
         """
         out, speeds = copy(self), np.log(self.speeds) + 0.5 * np.log((drawn + _TINY) / (wanted + _TINY))
         out.speeds = np.exp(speeds - wanted @ speeds)
-        out.positions_of_edges = np.stack(
-            [self.positions_of_edges[0], np.append(0.0, np.cumsum(np.diff(self.edges) / out.speeds))]
-        )
+        out.marks = np.stack([self.marks[0], np.append(0.0, np.cumsum(np.diff(self.edges) / out.speeds))])
         return out
 
+    # Places -----------------------------------------------------------------------------------------------------------
+
     def positions(self, counts: Integers, codes: Integers, rng: np.random.Generator) -> Floats:
-        """Draws positions inside bins, (n,), for codes of numbers of rows and of bins."""
-        numbers = np.asarray(self.column.draw(codes, rng)[0], np.float64)
-        others, busy = (np.interp(numbers, self.edges, edges) for edges in self.positions_of_edges)
-        return np.asarray(np.where(self.busy[counts], busy, others))
-
-    def codes(self, counts: Integers, positions: Floats, rng: np.random.Generator) -> Integers:
-        """Returns the codes of rows, (n,).
-
-        It is the bin of a row's position, or that of a missing value, as often as these are missing.
+        """Draws positions inside bins, (n,).
 
         Args:
             counts: (n,) codes of persons' numbers of rows.
-            positions: (n,) of the rows.
+            codes: (n,) the bins.
             rng: draws.
         """
-        others, busy = (np.searchsorted(edges, positions, side="right") - 1 for edges in self.positions_of_edges)
-        found = np.clip(np.where(self.busy[counts], busy, others), 0, self.bins - 1)
-        return np.where(rng.random(len(found)) < self.absent[counts], self.bins, found) if self.absent.any() else found
-
-    def fit(self, counts: Integers, positions: Floats, before: Floats, most: Integers) -> Floats:
-        """Returns log odds of places by how well rows fit, (n, places).
-
-        The other rows of a person stand before this one, or after it. The best place has 0. Of
-        exponential gaps with mean S / m the probability that they fit falls by m (log(S / width) - 1 + width / S), the
-        rate function of their sum, where S is more than the width.
-
-        Args:
-            counts: (n,) codes of persons' numbers of rows.
-            positions: (n,) of the rows.
-            before: (n, places) others before them.
-            most: (n,) the most others before them.
-        """
-        odds = np.zeros(before.shape)
-        for rows, ahead in ((before, False), (most[:, None] + 1.0 - before, True)):
-            total = np.maximum(rows, _LEAST) * self.means[counts][:, None]
-            share = np.minimum(np.maximum(self._left(counts, positions, ahead=ahead), _LEAST)[:, None] / total, 1.0)
-            odds -= rows * (share - 1.0 - np.log(share))
-        return np.asarray(odds - odds.max(axis=1, keepdims=True))
+        numbers = np.asarray(self.column.draw(codes, rng)[0], np.float64) + self.middle
+        others, busy = (np.interp(numbers, self.edges, marks) for marks in self.marks)
+        return np.asarray(np.where(self.busy[counts], busy, others))
 
     def places(
         self,
@@ -155,53 +171,118 @@ class Timeline:
         one = one_of(np.exp(self.fit(counts, positions, some, most)), rng.random(len(bins)))
         return np.asarray(some[np.arange(len(bins)), one], np.int64)
 
-    def moved(
-        self,
-        counts: Integers,
-        positions: Floats,
-        rows: Integers,
-        rng: np.random.Generator,
-        allowed: Flags | None = None,
-        *,
-        ahead: bool,
-    ) -> Floats:
-        """Draws where rows stand beside others, (n,).
+    def fit(self, counts: Integers, positions: Floats, before: Floats, most: Integers) -> Floats:
+        """Returns log odds of places by how well rows fit, (n, places).
+
+        The other rows of a person stand before this one, or after it. The best place has 0. Of exponential gaps with
+        mean S / m the probability that they fit falls by m (log(S / width) - 1 + width / S), the rate function of their
+        sum, where S is more than the width.
 
         Args:
             counts: (n,) codes of persons' numbers of rows.
+            positions: (n,) of the rows.
+            before: (n, places) others before them.
+            most: (n,) the most others before them.
+        """
+        odds = np.zeros(before.shape)
+        for rows, ahead in ((before, False), (most[:, None] + 1.0 - before, True)):
+            total = np.maximum(rows, _LEAST) * self.means[counts][:, None]
+            share = np.minimum(np.maximum(self._left(counts, positions, ahead=ahead), _LEAST)[:, None] / total, 1.0)
+            odds -= rows * (share - 1.0 - np.log(share))
+        return np.asarray(odds - odds.max(axis=1, keepdims=True))
+
+    # Steps ------------------------------------------------------------------------------------------------------------
+
+    def odds(
+        self,
+        counts: Integers,
+        codes: Integers,
+        positions: Floats,
+        rows: Integers,
+        absent: Flags,
+        *,
+        ahead: bool,
+    ) -> Floats:
+        """Returns log weights of the values of rows beside others, (n, values).
+
+        Args:
+            counts: (n,) codes of persons' numbers of rows.
+            codes: (n,) bins of the others; -1: they have no number.
             positions: (n,) of the others.
-            rows: (n,) rows that are still to come on that side, with this one.
-            rng: draws.
-            allowed: (n, values) where they may stand, by codes of the column; None: anywhere.
+            rows: (n,) rows that are still to come on that side, with these.
+            absent: (n,) which rows have no number.
             ahead: whether they come after the others.
         """
-        # Rates with which all that are still to come fit into what is left.
-        left = self._left(counts, positions, ahead=ahead)
-        rates = np.maximum((rows + 1) / np.maximum(left, _LEAST) - 1.0 / self.means[counts], 0.0)
-        # A bin for each gap; where nothing is left, the least.
+        steps = self._steps(counts, positions, self._rates(counts, positions, rows, ahead=ahead), ahead=ahead)
+        steps += np.where(codes[:, None] < 0, 0.0, self.beyond[ahead][counts, codes])
+        steps = np.maximum(steps - steps.max(axis=1, keepdims=True), 0.6 * NEVER)
+        others = np.where(absent[:, None], 0.0, np.full((len(codes), self.column.size - self.bins), NEVER))
+        return np.concatenate([np.where(absent[:, None], NEVER, steps), others], axis=1)
+
+    def moved(
+        self,
+        counts: Integers,
+        codes: Integers,
+        positions: Floats,
+        rows: Integers,
+        rng: np.random.Generator,
+        *,
+        ahead: bool,
+    ) -> Floats:
+        """Draws positions of rows beside others, in their bins, (n,).
+
+        Args:
+            counts: (n,) codes of persons' numbers of rows.
+            codes: (n,) bins of the rows.
+            positions: (n,) of the others.
+            rows: (n,) rows that are still to come on that side, with these.
+            rng: draws.
+            ahead: whether they come after the others.
+        """
+        each, marks = np.arange(len(codes)), self.marks[self.busy[counts].astype(np.intp)]
+        begin, end = marks[each, codes] - positions, marks[each, codes + 1] - positions
+        near, far = (begin, end) if ahead else (-end, -begin)
+        near = np.maximum(near, 0.0)
+        # A bin for each gap, of those that lead there, and a number inside of it.
+        low, high = np.maximum(self.low, near[:, None]), np.minimum(self.high, far[:, None])
+        shares = np.where(self.high > self.low, (high - low) / np.maximum(self.high - self.low, _LEAST), high >= low)
+        weights = np.exp(self._gaps(counts, self._rates(counts, positions, rows, ahead=ahead))) * np.maximum(
+            shares, 0.0
+        )
+        known = weights.sum(axis=1) > _LEAST
+        drawn = one_of(weights, rng.random(len(codes)))
+        low, high = np.where(known, low[each, drawn], near), np.where(known, high[each, drawn], np.maximum(far, near))
+        gaps = low + rng.random(len(codes)) * (high - low)
+        return np.asarray(positions + gaps if ahead else positions - gaps)
+
+    def _rates(self, counts: Integers, positions: Floats, rows: Integers, *, ahead: bool) -> Floats:
+        """Returns rates with which all rows to come fit, (n,)."""
+        left = np.maximum(self._left(counts, positions, ahead=ahead), _LEAST)
+        return np.asarray(np.maximum((rows + 1) / left - 1.0 / self.means[counts], 0.0))
+
+    def _gaps(self, counts: Integers, rates: Floats) -> Floats:
+        """Returns log weights of gaps, (n, gaps), the largest 0."""
         logs = self.logs[counts] - rates[:, None] * self.middles
-        logs[self.low > left[:, None]] = -np.inf
-        logs[np.isinf(logs).all(axis=1), 0] = 0.0
-        drawn = one_of(np.exp(logs - logs.max(axis=1, keepdims=True)), rng.random(len(logs)))
-        # A number inside of it, and of what is left.
-        low, high = self.low[drawn], self.high[drawn]
-        gaps = np.asarray(self.gaps.draw(drawn, rng)[0], np.float64)
-        gaps = put_between(gaps, (low, high), (low, np.minimum(high, left)), whole=self.gaps.whole)
-        gaps = np.minimum(gaps, left)
-        moved = np.asarray(positions + gaps if ahead else positions - gaps)
-        return moved if allowed is None else self._within(moved, allowed[:, : self.bins], self._edges(counts))
+        return np.asarray(logs - logs.max(axis=1, keepdims=True))
 
-    def _within(self, positions: Floats, allowed: Flags, edges: Floats) -> Floats:
-        """Returns positions, moved into what is allowed from the first bin to the last."""
-        each = np.arange(len(edges))
-        low, high = edges[each, allowed.argmax(axis=1)], edges[each, self.bins - allowed[:, ::-1].argmax(axis=1)]
-        # The end of a bin is the begin of the next one.
-        inside = np.clip(positions, low, np.nextafter(high, low))
-        return np.where(allowed.any(axis=1), inside, positions)
-
-    def _edges(self, counts: Integers) -> Floats:
-        return np.asarray(self.positions_of_edges[self.busy[counts].astype(np.intp)])
+    def _steps(self, counts: Integers, positions: Floats, rates: Floats, *, ahead: bool) -> Floats:
+        """Returns log shares of bins to which gaps lead, (n, bins)."""
+        shares = np.exp(self._gaps(counts, rates))
+        below = np.concatenate([np.zeros((len(shares), 1)), shares.cumsum(axis=1)], axis=1)
+        # How many gaps are shorter than the way to each edge.
+        marks = self.marks[self.busy[counts].astype(np.intp)] - positions[:, None]
+        far = np.maximum(marks if ahead else -marks, 0.0)
+        at = np.maximum(np.searchsorted(self.low, far) - 1, 0)
+        part = np.where(
+            self.high[at] > self.low[at], (far - self.low[at]) / np.maximum(self.high[at] - self.low[at], _LEAST), 1.0
+        )
+        shorter = np.take_along_axis(below, at, axis=1) + np.take_along_axis(shares, at, axis=1) * np.clip(
+            part, 0.0, 1.0
+        )
+        shorter = np.where(far > self.low[at], shorter, 0.0) / below[:, -1:]
+        return np.asarray(np.log(np.maximum(np.diff(shorter, axis=1) * (1.0 if ahead else -1.0), 0.0) + _UNLIKELY))
 
     def _left(self, counts: Integers, positions: Floats, *, ahead: bool) -> Floats:
         """Returns the way to the end, or to the start, (n,)."""
-        return np.asarray(np.maximum(self._edges(counts)[:, -1] - positions if ahead else positions, 0.0))
+        end = self.marks[self.busy[counts].astype(np.intp), -1]
+        return np.asarray(np.maximum(end - positions if ahead else positions, 0.0))
