@@ -115,7 +115,7 @@ class WholePersons:
 
     @cached_property
     def timeline(self) -> Timeline | None:
-        """The places of rows by gaps; None without gaps or with many bins."""
+        """The places of rows by gaps; None where bins are too many."""
         if self.spacing is None or self.order is None or self.before is None:
             return None
         column = self.rows.columns[row_columns(self.rows)[self.order]]

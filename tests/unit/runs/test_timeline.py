@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsyn
-from experiments.persons import events
+from experiments.persons import events, gaps
+from experiments.persons.run import distance
 from fedsyn.runs.timeline import Timeline
 from fedsyn.table.schema.ordered import IntegerColumn
 
@@ -184,3 +185,35 @@ def test_many_events_of_a_person_lie_all_over_the_year(made: Made) -> None:
 def test_dates_are_missing_as_often_as_in_the_table(made: Made) -> None:
     """Of each person's number of rows a share of the model; by steps a third of them would be."""
     assert made.fitted.sample(seed=0)["at"].isna().mean() == pytest.approx(made.missing, abs=0.03)
+
+
+@pytest.mark.slow
+def test_visits_of_summers_stay_in_summer() -> None:
+    """Steps know the season, gaps do not: both together are nearer in months of the year and in gaps than steps."""
+    rng = np.random.default_rng([48, 0])
+    whose = np.repeat(np.arange(2000), np.minimum(rng.geometric(0.1, 2000), 20))
+    day = np.clip(rng.integers(0, 4, len(whose)) * 365 + rng.normal(180, 45, len(whose)), 0, gaps.SPAN - 1).astype(int)
+    day = day[np.lexsort([day, whose])]
+    names = rng.integers(0, [[2], [6]], (2, len(whose)))
+    real = pd.DataFrame({"id": whose, "sex": np.where(whose % 2, "m", "f"), "day": day})
+    real["kind"], real["ward"] = np.array(["early", "late"])[names[0]], np.array(list("abcdef"))[names[1]]
+    start = np.datetime64("2020-01-01")
+    rows = real.assign(day=(start + real["day"].to_numpy()).astype(str))
+    fitted = fedsyn.Synthesizer(1.0, 1e-6, gaps.SCHEMA, seed=0, privacy={"unit": "person"}).fit(rows)
+
+    def off() -> list[float]:
+        made = fitted.sample(seed=1)
+        made["day"] = (pd.to_datetime(made["day"].astype(str)) - start).dt.days
+        seen = [
+            (
+                (table["day"] % 365 // 30).value_counts(normalize=True),
+                gaps.gaps(table)["gap"].value_counts(normalize=True),
+            )
+            for table in (real, made)
+        ]
+        return [distance(one, other) for one, other in zip(*seen, strict=True)]
+
+    by_gaps = off()
+    with events.by_steps():
+        by_steps = off()
+    assert by_gaps[0] < by_steps[0] and by_gaps[1] < 0.9 * by_steps[1]
