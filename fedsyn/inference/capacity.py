@@ -200,8 +200,13 @@ class PlannedTree:
         return self._alone(self._cliques[i])
 
     def take(self, i: int) -> bool:
-        """Takes a candidate if there is room (`Capacity.take`)."""
-        return self._tree.take(self._cliques[i], self._share)
+        """Takes a candidate if there is room, also without the others (`Capacity.take`).
+
+        A tree of more cliques is seldom the better one: then a candidate has room in it and none alone.
+        """
+        if not self._tree.test(self._share, PLANNED_ATTRIBUTES)(self._cliques[i]):
+            return False
+        return self.alone(i) and self._tree.take(self._cliques[i], self._share)
 
     def lacking(self, which: Integers) -> Flags:
         """Marks the candidates that are known to be refused.

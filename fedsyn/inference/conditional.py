@@ -15,7 +15,7 @@ weight is below the smallest number becomes 0. This matters only to a row whose 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from itertools import combinations
 from string import ascii_lowercase
@@ -86,10 +86,14 @@ class Conditional:
         model: a graphical model.
         open_: attributes to be drawn.
         unknown: attributes that are neither given nor drawn.
+        first: open attributes that are drawn before the others: if weights of each row are theirs alone, sums over the
+            others are made once for all rows.
     """
 
-    def __init__(self, model: Model, open_: Sequence[str], unknown: Sequence[str] = ()) -> None:
-        self.domain, self.open = model.domain, tuple(open_)
+    def __init__(
+        self, model: Model, open_: Sequence[str], unknown: Sequence[str] = (), first: Iterable[str] = ()
+    ) -> None:
+        self.domain, self.open, self._first = model.domain, tuple(open_), frozenset(first)
         hidden = [name for name, _ in model.domain.hidden]
         wanted = {*self.open, *unknown, *hidden}
         parts = [(tuple(clique), np.asarray(table, np.float64)) for clique, table in model.potentials.items()]
@@ -119,12 +123,14 @@ class Conditional:
     def _elimination(self, scopes: Sequence[Clique], names: set[str]) -> list[str]:
         """Returns an order of the open attributes.
 
-        Next comes the attribute whose factor is smallest; of several, the first in the domain.
+        Next comes the attribute whose factor is smallest, of those that are not drawn first; of several, the first in
+        the domain.
         """
         left, sets, order = [n for n in self.domain.names if n in names], [set(s) for s in scopes], list[str]()
         while left:
             joined = {name: {name}.union(*(s for s in sets if name in s)) for name in left}
-            name = min(left, key=lambda one: math.prod(self.domain.shape_of(joined[one])))
+            some = [name for name in left if name not in self._first] or left
+            name = min(some, key=lambda one: math.prod(self.domain.shape_of(joined[one])))
             sets = [s for s in sets if name not in s] + [joined[name] - {name}]
             left.remove(name)
             order.append(name)

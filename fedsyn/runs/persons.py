@@ -95,8 +95,9 @@ class WholePersons:
         self.model, chain = model, graphical(model, [clique for clique, _ in schema.domain.wanted])
         self.chain = chain
         between = [GAP] if GAP in self.names else []  # of a record's own two rows, not of others
-        self.following = Conditional(chain, [self.names[at] for at in self.after], between)
-        self.preceding = Conditional(chain, [self.names[at] for at in self.here], between)
+        first = [persons.order] if persons.order in row_columns(self.rows) else []
+        self.following = Conditional(chain, [self.names[at] for at in self.after], between, map(next_name, first))
+        self.preceding = Conditional(chain, [self.names[at] for at in self.here], between, first)
         self.spacing = Conditional(chain, between) if between else None
         pairs = list(zip(self.here, self.after, strict=True))
         self.to_after = [self._between(here, after) for here, after in pairs]

@@ -328,6 +328,8 @@ class Planner:
             open_[clique] = False
             # No room beside the others: leave out all candidates that are known to lack it, too.
             if not room.take(clique):
+                if full and closed:
+                    continue
                 if not room.alone(clique):
                     too_large = True
                     continue
