@@ -34,7 +34,7 @@ from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, ta
 from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import DRAWN_ROWS, compare, keep_looks, save_evaluation, with_drawn_rows, write_run_page
 from fedsyn.runs.serve import Progress, at_stage
-from fedsyn.runs.synthesis import decoding, write_synthetic
+from fedsyn.runs.synthesis import decoding, whole_persons, write_synthetic
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.data.options import written_as
 from fedsyn.table.data.readers import raw_rows
@@ -70,6 +70,7 @@ def finish(
     evaluation, schema = strategy.afterwards, prepared.schema
     evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
     # What the holders were asked about is drawn already, and is what is left.
+    whole = None
     if isinstance(evaluation, FederatedEvaluation):
         synthetic, config = evaluation.synthetic, evaluation.config
     else:
@@ -78,15 +79,16 @@ def finish(
         file, rows = table_file(config, out), table_rows(config, model)
         layout = written_as(config.data.options, schema.rows)
         at_stage(progress, f"drawing {counted(rows, *counted_as(config.privacy.unit))}")
-        drawn = (file, decoding(schema, model), model, rows, randomness_of(config))
-        synthetic = write_synthetic(*drawn, keep=keep, most=most, layout=layout)
+        decoded = decoding(schema, model)
+        whole, drawn = whole_persons(decoded, model), (file, decoded, model, rows, randomness_of(config))
+        synthetic = write_synthetic(*drawn, keep=keep, most=most, layout=layout, whole=whole)
     write_apart(out, schema)
     metrics: dict[str, float] = {}
     with said_if_it_fails("the predicted quality", progress):
         looks = strategy.sketch_errors()
         keep_looks(out, looks, shrunk=strategy.is_shrunk, limited=strategy.limited)
         known = (strategy.workload, strategy.is_shrunk, schema, strategy.limited)
-        save_evaluation(out, with_drawn_rows(predict_quality(model, evidence, looks, *known), schema, model))
+        save_evaluation(out, with_drawn_rows(predict_quality(model, evidence, looks, *known), schema, model, whole))
         (out / LOOKS_FILE).unlink()
     if evaluated:
         assert synthetic is not None

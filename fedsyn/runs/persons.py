@@ -92,8 +92,7 @@ class WholePersons:
         persons = self.rows.persons
         assert persons is not None
         self.before = (self.names.index(BEFORE), before_column(persons)) if persons.in_order else None
-        self.model, chain = model, graphical(model, [clique for clique, _ in schema.domain.wanted])
-        self.chain = chain
+        self.model, self.chain = model, (chain := graphical(model, [clique for clique, _ in schema.domain.wanted]))
         between = [GAP] if GAP in self.names else []  # of a record's own two rows, not of others
         first = [persons.order] if persons.order in row_columns(self.rows) else []
         self.following = Conditional(chain, [self.names[at] for at in self.after], between, map(next_name, first))

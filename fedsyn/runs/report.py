@@ -53,6 +53,7 @@ from fedsyn.runs.directory import (
     write_json,
 )
 from fedsyn.runs.federated_evaluation import table_rows
+from fedsyn.runs.persons import WholePersons
 from fedsyn.runs.prepare import split_tables
 from fedsyn.runs.real_rows import RealRows, rows_of_people
 from fedsyn.runs.run_config import published_config
@@ -330,11 +331,16 @@ def _predict(config: RunConfig, out: Path) -> str:
     return ""
 
 
-def with_drawn_rows(quality: PredictedQuality, schema: Schema, model: AnyModel) -> PredictedQuality:
-    """Returns a predicted quality that knows rows of persons."""
+def with_drawn_rows(
+    quality: PredictedQuality, schema: Schema, model: AnyModel, whole: WholePersons | None = None
+) -> PredictedQuality:
+    """Returns a predicted quality that knows rows of persons.
+
+    `whole` makes them of records, if that is known already.
+    """
     if schema.of_persons is None:
         return quality
-    return quality.with_rows(DrawnRows(schema, model, judged_rows(schema, model)))
+    return quality.with_rows(DrawnRows(schema, model, judged_rows(schema, model, whole)))
 
 
 def compare(config: RunConfig, schema: Schema, data: EvaluationInput, real: RealRows, out: Path) -> None:

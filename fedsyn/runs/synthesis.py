@@ -65,6 +65,7 @@ def write_synthetic(
     most: int | None = None,
     independent: bool = False,
     layout: FileOptions | None = None,
+    whole: WholePersons | None = None,
 ) -> npt.NDArray[np.integer] | None:
     """Writes `rows` rows of the model.
 
@@ -72,10 +73,10 @@ def write_synthetic(
 
     Returns their codes, read-only, if they are kept: all, or the `most` first. Returns None if not.
     With `independent` each row is drawn by itself, and expectations are not rounded (`Model.sample`).
-    `layout` is as in `table_writer`.
+    `layout` is as in `table_writer`; `whole` makes persons of records, if that is known already.
     """
     spool = RowSpool(len(schema.columns), schema.dtype) if keep else None
-    whole = None if schema.of_persons is None else WholePersons(schema, model)
+    whole = whole or whole_persons(schema, model)
     with table_writer(path, schema.rows, layout) as writer:
 
         def made(numbered: tuple[int, tuple[Make, np.random.Generator]]) -> tuple[npt.NDArray[np.integer], object]:
@@ -95,19 +96,30 @@ def write_synthetic(
     return None if spool is None else spool.rows()
 
 
-def judged_rows(schema: Schema, model: AnyModel) -> npt.NDArray[np.integer]:
+def whole_persons(schema: Schema, model: AnyModel) -> WholePersons | None:
+    """Returns what makes persons of a model's records; None of rows.
+
+    Args:
+        schema: that decodes the model's rows.
+        model: of the rows.
+    """
+    return None if schema.of_persons is None else WholePersons(schema, model)
+
+
+def judged_rows(schema: Schema, model: AnyModel, whole: WholePersons | None = None) -> npt.NDArray[np.integer]:
     """Returns rows of persons, (n, columns of the rows) codes.
 
     They are drawn as those of a table are, and stand in none: they show how far rows are from records, however few
-    persons a table has. Those of persons without a row are left out.
+    persons a table has. Those of persons without a row are left out. `whole` makes them of records, if that is known
+    already.
     """
     count = schema.columns[COUNT]
     assert isinstance(count, BinnedColumn)
     persons = np.maximum(model.project((COUNT,)).reshape(-1)[: len(count.middles)], 0.0)
     each = float(persons @ count.middles) / max(float(persons.sum()), 1e-300)
     people = max(1, min(_JUDGED_PERSONS, int(_JUDGED_ROWS / max(each, 1.0))))
-    decoded, rng = decoding(schema, model), np.random.default_rng(0)
-    rows, shown = WholePersons(decoded, model).of(decoded.placed(model.sample(people, rng), rng), rng)
+    whole, rng = whole or WholePersons(decoding(schema, model), model), np.random.default_rng(0)
+    rows, shown = whole.of(whole.schema.placed(model.sample(people, rng), rng), rng)
     return rows if shown.empty is None else rows[~shown.empty]
 
 
