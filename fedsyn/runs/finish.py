@@ -85,8 +85,7 @@ def finish(
     write_apart(out, schema)
     metrics: dict[str, float] = {}
     with said_if_it_fails("the predicted quality", progress):
-        looks = strategy.sketch_errors()
-        keep_looks(out, looks, shrunk=strategy.is_shrunk, limited=strategy.limited)
+        keep_looks(out, looks := strategy.sketch_errors(), shrunk=strategy.is_shrunk, limited=strategy.limited)
         known = (strategy.workload, strategy.is_shrunk, schema, strategy.limited)
         save_evaluation(out, with_drawn_rows(predict_quality(model, evidence, looks, *known), schema, model, whole))
         (out / LOOKS_FILE).unlink()

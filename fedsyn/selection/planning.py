@@ -308,8 +308,7 @@ class Planner:
         Args:
             errors: before the round.
             eligible: candidates that are in no measured clique.
-            room: of the model. A candidate that it refuses, or lacks room for when it refuses another, is left out. It
-                is asked only of candidates that are the best.
+            room: of the model, asked of the best candidate. One that it refuses, or lacks room for then, is left out.
             budget: mu^2 that all measurements of the run share, spent or not.
             cells: (m,) what room each candidate takes, where that is scarce: the first is then the one that gains most
                 for its room, as in a knapsack. None: the one that gains most.
