@@ -11,7 +11,6 @@ while it was built; the others were not.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -19,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 import fedsyn
+from experiments.persons.gaps import options
 from experiments.persons.run import distance
 from fedsyn.domain import Floats
 from fedsyn.runs.persons import WholePersons
@@ -136,12 +136,7 @@ def errors(fitted: fedsyn.Synthesizer, real: pd.DataFrame) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--families", nargs="+", default=list(LAWS), choices=list(LAWS))
-    parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 4.0])
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--persons", type=int, default=3000)
-    asked = parser.parse_args()
+    asked = options(__doc__, LAWS, 3000)
     print(
         "| events | epsilon | way | months | gaps | quarters and kinds | first to last |\n|---|---|---|---|---|---|---|"
     )

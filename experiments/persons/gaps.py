@@ -12,7 +12,7 @@ looked at while gaps were built, and their bins chosen; the others were not.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
@@ -88,13 +88,18 @@ def by_bins(table: pd.DataFrame, seed: int) -> pd.DataFrame:
     return table.assign(day=drawn).sort_values(["id", "day"], kind="stable")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--families", nargs="+", default=list(LAWS), choices=list(LAWS))
+def options(about: str | None, families: Iterable[str], persons: int) -> argparse.Namespace:
+    """Returns the options of an experiment on families of tables."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--families", nargs="+", default=list(families), choices=list(families))
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 4.0])
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--persons", type=int, default=5000)
-    asked = parser.parse_args()
+    parser.add_argument("--persons", type=int, default=persons)
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = options(__doc__, LAWS, 5000)
     print(
         "| family | epsilon | gaps | gaps, by bins | gap and kind | gap and kind, by bins |\n|---|---|---|---|---|---|"
     )

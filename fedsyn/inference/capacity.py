@@ -109,12 +109,12 @@ class Capacity:
         """
         return self.growth.fits(self._axes.mask(clique), share * self.max_cells, share * self.max_message_passing_cost)
 
-    def take(self, clique: Clique, share: float = 1.0) -> bool:
+    def take(self, clique: Clique, share: float = 1.0, alone: Callable[[Clique], bool] | None = None) -> bool:
         """Adds a clique to a plan if there is room for it.
 
-        Both `test` and the tree's own size must allow it. Returns whether it was added.
+        `test`, then `alone`, and the tree's own size must allow it. Returns whether it was added.
         """
-        if not self.test(share, PLANNED_ATTRIBUTES)(clique):
+        if not self.test(share, PLANNED_ATTRIBUTES)(clique) or not (alone is None or alone(clique)):
             return False
         before = self._cliques, self._growth, self._stale
         self._cliques = dict(self._cliques)
@@ -204,9 +204,7 @@ class PlannedTree:
 
         A tree of more cliques is seldom the better one: then a candidate has room in it and none alone.
         """
-        if not self._tree.test(self._share, PLANNED_ATTRIBUTES)(self._cliques[i]):
-            return False
-        return self.alone(i) and self._tree.take(self._cliques[i], self._share)
+        return self._tree.take(self._cliques[i], self._share, self._alone)
 
     def lacking(self, which: Integers) -> Flags:
         """Marks the candidates that are known to be refused.

@@ -115,13 +115,13 @@ class WholePersons:
 
     @cached_property
     def timeline(self) -> Timeline | None:
-        """The places of rows by gaps; None where bins are too many."""
+        """Places of rows by gaps; None if none are known."""
         if self.spacing is None or self.order is None or self.before is None:
             return None
         column = self.rows.columns[row_columns(self.rows)[self.order]]
         count, gaps = self.schema.columns[COUNT], self.schema.columns[GAP]
         assert isinstance(column, BinnedColumn) and isinstance(count, BinnedColumn) and isinstance(gaps, BinnedColumn)
-        if count.size * len(column.edges) ** 2 > _STEPS_AT_ONCE:
+        if count.size * len(column.edges) ** 2 > _STEPS_AT_ONCE:  # steps alone, then
             return None
         here, after = self.here[self.order], self.after[self.order]
         ones = [(COUNT, self.names[here]), (COUNT, self.names[after])]
@@ -147,6 +147,7 @@ class WholePersons:
         """
         assert self.order is not None
         best, least = (self.tilt, self.timeline), math.inf
+        counts = records[:, self.names.index(COUNT)].astype(np.intp)
         for _ in range(_STEPS + 1):
             chain = self._drawn(records, np.random.default_rng(1))
             wanted, drawn = self._shares(records, chain)
@@ -155,7 +156,6 @@ class WholePersons:
                 best, least = (self.tilt, self.timeline), off
             move = 0.5 * np.log((wanted + _TINY) / (drawn + _TINY))
             self.tilt = move if self.tilt is None else self.tilt + move
-            counts = records[:, self.names.index(COUNT)].astype(np.intp)
             if self.timeline is not None and (busy := self.timeline.busy[counts]).any():
                 at = places(self.columns[self.here[self.order]])[: self.timeline.bins]
                 self.timeline = self.timeline.hastened(*(one[at] for one in self._shares(records, chain, busy)))
@@ -343,9 +343,8 @@ class WholePersons:
         # Where the row stands; if that is not known, where the next one does, or anywhere.
         rows = records[some, self.here[self.order]], self.to_here[self.order][records[some, self.after[self.order]]]
         (bins, after), anywhere = map(self._bins, rows), rng.integers(0, line.bins, len(some))
-        span.first[some] = line.positions(
-            span.counts[some], np.where(bins >= 0, bins, np.where(after >= 0, after, anywhere)), rng
-        )
+        bins = np.where(bins >= 0, bins, np.where(after >= 0, after, anywhere))
+        span.first[some] = line.positions(span.counts[some], bins, rng)
         at, column = self.before
 
         def placed(weights: Floats) -> Integers:
@@ -479,12 +478,13 @@ class WholePersons:
         line, position, counts = self.timeline, span.last if ahead else span.first, span.counts[going]
         own, at = [side[self.order] for side in ((self.here, self.after) if ahead else (self.after, self.here))]
         bins = self._bins(known[:, own] if ahead else self.to_here[self.order][known[:, own]])
-        odds, none = np.full((len(known), self.columns[at].size), NEVER), (many <= span.absent[going]) & ahead
-        odds[:, places(self.columns[at])] = line.odds(counts, bins, position[going], many, none, ahead=ahead)
+        shares, none = line.shares(counts, position[going], many, ahead=ahead), (many <= span.absent[going]) & ahead
+        odds = np.full((len(known), self.columns[at].size), NEVER)
+        odds[:, places(self.columns[at])] = line.odds(counts, bins, position[going], shares, none, ahead=ahead)
         out, stuck = self._beside(rest, known, going, left, rng, {self.names[at]: odds}, ahead=ahead)
         there = (bins := self._bins(out[:, self.order])) >= 0
         counts, bins, some = counts[there], bins[there], going[there]
-        position[some] = line.moved(counts, bins, position[some], many[there], rng, ahead=ahead)
+        position[some] = line.moved(counts, bins, position[some], shares[there], rng, ahead=ahead)
         return out, stuck
 
     def _beside(

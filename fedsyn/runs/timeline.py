@@ -87,7 +87,7 @@ class Timeline:
         # Positions of the edges: of the others, and of the busy ones.
         self.speeds, self.marks = np.ones(self.bins), np.tile(self.edges - self.edges[0], (2, 1))
         self.low, self.high = (np.asarray(end, np.float64) for end in gaps.ends)
-        self.middles = 0.5 * (self.low + self.high)
+        self.middles, self.widths = 0.5 * (self.low + self.high), np.maximum(self.high - self.low, _LEAST)
         shares = np.maximum(shares[:, : len(self.low)], _LEAST)
         self.logs = np.log(shares / shares.sum(axis=1, keepdims=True))
         self.means = np.maximum(np.exp(self.logs) @ self.middles, _LEAST)
@@ -106,10 +106,10 @@ class Timeline:
         every = steps.sum(axis=0) / np.maximum(started.sum(axis=0), _LEAST)[:, None]
         # By gaps: from positions all over the bin.
         counts, codes = np.divmod(np.arange(started.size), self.bins)
-        by_gaps = np.zeros(own.shape)
+        by_gaps, shares = np.zeros(own.shape), np.exp(self.logs - self.logs.max(axis=1, keepdims=True))[counts]
         for share in (np.arange(_POSITIONS) + 0.5) / _POSITIONS:
             positions = self.marks[0, codes] + share * np.diff(self.marks[0])[codes]
-            odds = np.exp(self._steps(counts, positions, np.zeros(len(counts)), ahead=ahead))
+            odds = np.exp(self._steps(counts, positions, shares, ahead=ahead))
             by_gaps += (odds / odds.sum(axis=1, keepdims=True)).reshape(own.shape)
         mean = (
             (started[:, :, None] * by_gaps).sum(axis=0) / np.maximum(started.sum(axis=0), _LEAST)[:, None] / _POSITIONS
@@ -193,15 +193,22 @@ class Timeline:
 
     # Steps ------------------------------------------------------------------------------------------------------------
 
+    def shares(self, counts: Integers, positions: Floats, rows: Integers, *, ahead: bool) -> Floats:
+        """Returns weights of gaps to rows beside others, (n, gaps).
+
+        Args:
+            counts: (n,) codes of persons' numbers of rows.
+            positions: (n,) of the others.
+            rows: (n,) rows that are still to come on that side, with these; all of them fit into what is left.
+            ahead: whether they come after the others.
+        """
+        left = np.maximum(self._left(counts, positions, ahead=ahead), _LEAST)
+        rates = np.maximum((rows + 1) / left - 1.0 / self.means[counts], 0.0)
+        logs = self.logs[counts] - rates[:, None] * self.middles
+        return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))
+
     def odds(
-        self,
-        counts: Integers,
-        codes: Integers,
-        positions: Floats,
-        rows: Integers,
-        absent: Flags,
-        *,
-        ahead: bool,
+        self, counts: Integers, codes: Integers, positions: Floats, shares: Floats, absent: Flags, *, ahead: bool
     ) -> Floats:
         """Returns log weights of the values of rows beside others, (n, values).
 
@@ -209,11 +216,11 @@ class Timeline:
             counts: (n,) codes of persons' numbers of rows.
             codes: (n,) bins of the others; -1: they have no number.
             positions: (n,) of the others.
-            rows: (n,) rows that are still to come on that side, with these.
+            shares: (n, gaps) weights of the gaps between.
             absent: (n,) which rows have no number.
             ahead: whether they come after the others.
         """
-        steps = self._steps(counts, positions, self._rates(counts, positions, rows, ahead=ahead), ahead=ahead)
+        steps = self._steps(counts, positions, shares, ahead=ahead)
         steps += np.where(codes[:, None] < 0, 0.0, self.beyond[ahead][counts, codes])
         steps = np.maximum(steps - steps.max(axis=1, keepdims=True), 0.6 * NEVER)
         others = np.where(absent[:, None], 0.0, np.full((len(codes), self.column.size - self.bins), NEVER))
@@ -224,7 +231,7 @@ class Timeline:
         counts: Integers,
         codes: Integers,
         positions: Floats,
-        rows: Integers,
+        shares: Floats,
         rng: np.random.Generator,
         *,
         ahead: bool,
@@ -235,54 +242,40 @@ class Timeline:
             counts: (n,) codes of persons' numbers of rows.
             codes: (n,) bins of the rows.
             positions: (n,) of the others.
-            rows: (n,) rows that are still to come on that side, with these.
+            shares: (n, gaps) weights of the gaps between.
             rng: draws.
             ahead: whether they come after the others.
         """
-        each, marks = np.arange(len(codes)), self.marks[self.busy[counts].astype(np.intp)]
+        each, marks = np.arange(len(codes)), self._marks(counts)
         begin, end = marks[each, codes] - positions, marks[each, codes + 1] - positions
         near, far = (begin, end) if ahead else (-end, -begin)
         near = np.maximum(near, 0.0)
         # A bin for each gap, of those that lead there, and a number inside of it.
         low, high = np.maximum(self.low, near[:, None]), np.minimum(self.high, far[:, None])
-        shares = np.where(self.high > self.low, (high - low) / np.maximum(self.high - self.low, _LEAST), high >= low)
-        weights = np.exp(self._gaps(counts, self._rates(counts, positions, rows, ahead=ahead))) * np.maximum(
-            shares, 0.0
-        )
+        parts = np.where(self.high > self.low, (high - low) / self.widths, high >= low)
+        weights = shares * np.maximum(parts, 0.0)
         known = weights.sum(axis=1) > _LEAST
         drawn = one_of(weights, rng.random(len(codes)))
         low, high = np.where(known, low[each, drawn], near), np.where(known, high[each, drawn], np.maximum(far, near))
         gaps = low + rng.random(len(codes)) * (high - low)
         return np.asarray(positions + gaps if ahead else positions - gaps)
 
-    def _rates(self, counts: Integers, positions: Floats, rows: Integers, *, ahead: bool) -> Floats:
-        """Returns rates with which all rows to come fit, (n,)."""
-        left = np.maximum(self._left(counts, positions, ahead=ahead), _LEAST)
-        return np.asarray(np.maximum((rows + 1) / left - 1.0 / self.means[counts], 0.0))
-
-    def _gaps(self, counts: Integers, rates: Floats) -> Floats:
-        """Returns log weights of gaps, (n, gaps), the largest 0."""
-        logs = self.logs[counts] - rates[:, None] * self.middles
-        return np.asarray(logs - logs.max(axis=1, keepdims=True))
-
-    def _steps(self, counts: Integers, positions: Floats, rates: Floats, *, ahead: bool) -> Floats:
+    def _steps(self, counts: Integers, positions: Floats, shares: Floats, *, ahead: bool) -> Floats:
         """Returns log shares of bins to which gaps lead, (n, bins)."""
-        shares = np.exp(self._gaps(counts, rates))
         below = np.concatenate([np.zeros((len(shares), 1)), shares.cumsum(axis=1)], axis=1)
         # How many gaps are shorter than the way to each edge.
-        marks = self.marks[self.busy[counts].astype(np.intp)] - positions[:, None]
+        marks = self._marks(counts) - positions[:, None]
         far = np.maximum(marks if ahead else -marks, 0.0)
         at = np.maximum(np.searchsorted(self.low, far) - 1, 0)
-        part = np.where(
-            self.high[at] > self.low[at], (far - self.low[at]) / np.maximum(self.high[at] - self.low[at], _LEAST), 1.0
-        )
-        shorter = np.take_along_axis(below, at, axis=1) + np.take_along_axis(shares, at, axis=1) * np.clip(
-            part, 0.0, 1.0
-        )
+        part = np.minimum((far - self.low[at]) / self.widths[at], 1.0)
+        shorter = np.take_along_axis(below, at, axis=1) + np.take_along_axis(shares, at, axis=1) * part
         shorter = np.where(far > self.low[at], shorter, 0.0) / below[:, -1:]
         return np.asarray(np.log(np.maximum(np.diff(shorter, axis=1) * (1.0 if ahead else -1.0), 0.0) + _UNLIKELY))
 
     def _left(self, counts: Integers, positions: Floats, *, ahead: bool) -> Floats:
         """Returns the way to the end, or to the start, (n,)."""
-        end = self.marks[self.busy[counts].astype(np.intp), -1]
-        return np.asarray(np.maximum(end - positions if ahead else positions, 0.0))
+        return np.asarray(np.maximum(self._marks(counts)[:, -1] - positions if ahead else positions, 0.0))
+
+    def _marks(self, counts: Integers) -> Floats:
+        """Returns positions of the edges, (n, bins + 1)."""
+        return np.asarray(self.marks[self.busy[counts].astype(np.intp)])

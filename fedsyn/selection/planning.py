@@ -125,7 +125,8 @@ class MeasurementPlan:
         error: predicted: what is missed and what noise adds, weighted over the queries, in records.
         steps: of the cliques that are measured in groups, where on its ladder each is.
         full: whether cliques were left out for lack of room beside those of the plan.
-        too_large: whether cliques were left out that have no room even without them.
+        too_large: whether cliques were left out that have no room even without them; where the plan is full, not all
+            are asked.
     """
 
     cliques: list[int]

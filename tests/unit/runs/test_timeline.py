@@ -39,9 +39,10 @@ def gone(line: Timeline, persons: int, rows: int, rng: np.random.Generator) -> n
     at, counts, out = np.zeros(persons), np.zeros(persons, np.int64), np.empty((persons, rows))
     for row in range(rows):
         left = np.full(persons, rows - row)
-        odds = np.exp(line._steps(counts, at, line._rates(counts, at, left, ahead=True), ahead=True))
+        shares = line.shares(counts, at, left, ahead=True)
+        odds = np.exp(line._steps(counts, at, shares, ahead=True))
         bins = (rng.random((persons, 1)) * odds.sum(axis=1)[:, None] > odds.cumsum(axis=1)).sum(axis=1)
-        at = out[:, row] = line.moved(counts, np.minimum(bins, 7), at, left, rng, ahead=True)
+        at = out[:, row] = line.moved(counts, np.minimum(bins, 7), at, shares, rng, ahead=True)
     return out
 
 
@@ -68,15 +69,16 @@ def test_steps_are_shares_of_gaps_that_lead_there(ahead: bool) -> None:
         gaps = line.low[bins] + rng.random(n) * (line.high[bins] - line.low[bins])
         to = position + gaps if ahead else position - gaps
         counts = np.histogram(to[(to >= 0.0) & (to <= line.marks[0, -1])], line.marks[0])[0]
-        odds = np.exp(line._steps(np.array([0]), np.array([position]), np.zeros(1), ahead=ahead))[0]
+        odds = np.exp(line._steps(np.array([0]), np.array([position]), np.exp(line.logs), ahead=ahead))[0]
         assert odds == pytest.approx(counts / n, abs=0.007)
 
 
 def test_back_and_ahead_are_mirrored() -> None:
     line = a_line(2e5)
-    end, counts, no = line.marks[0, -1], np.zeros(3, np.int64), np.zeros(3)
+    end, counts, gaps_alone = line.marks[0, -1], np.zeros(3, np.int64), np.exp(line.logs)[[0, 0, 0]]
     positions = np.array([1e5, 5e5, 9e5])
-    ahead, back = line._steps(counts, positions, no, ahead=True), line._steps(counts, end - positions, no, ahead=False)
+    ahead = line._steps(counts, positions, gaps_alone, ahead=True)
+    back = line._steps(counts, end - positions, gaps_alone, ahead=False)
     assert ahead == pytest.approx(back[:, ::-1])
 
 
@@ -91,7 +93,8 @@ def test_steps_of_the_model_stand_where_gaps_say_nothing_else() -> None:
     line, rng = a_line(5e4, 3e5, steps=steps), np.random.default_rng(0)
     counts, absent = rng.integers(0, 2, 40_000), np.zeros(40_000, np.bool_)
     positions = line.positions(counts, np.zeros(40_000, np.int64), rng)
-    odds = line.odds(counts, np.zeros(40_000, np.int64), positions, np.zeros(40_000), absent, ahead=True)[:, :8]
+    codes, shares = np.zeros(40_000, np.int64), line.shares(counts, positions, np.zeros(40_000, np.int64), ahead=True)
+    odds = line.odds(counts, codes, positions, shares, absent, ahead=True)[:, :8]
     share = np.exp(odds) * steps[0]
     share /= share.sum(axis=1, keepdims=True)
     assert share.mean(axis=0) == pytest.approx(steps[0], abs=0.05)
@@ -127,13 +130,14 @@ def test_positions_stay_in_their_bins_and_go_one_way(data: st.DataObject) -> Non
     at, bins, absent = line.positions(counts, codes, rng), codes.copy(), rng.random(50) < 0.2
     for ahead in (True, False):
         for left in range(20, 0, -1):
-            odds = line.odds(counts, bins, at, np.full(50, left), absent, ahead=ahead)
+            shares = line.shares(counts, at, np.full(50, left), ahead=ahead)
+            odds = line.odds(counts, bins, at, shares, absent, ahead=ahead)
             assert np.isfinite(odds).all() and odds.shape == (50, COLUMN.size)
             assert ((odds[:, :8].max(axis=1) < -20.0) == absent).all()
             to = rng.integers(0, 8, 50)
             to = np.maximum(to, bins) if ahead else np.minimum(to, bins)
             before, bins = at, to
-            at = line.moved(counts, bins, at, np.full(50, left), rng, ahead=ahead)
+            at = line.moved(counts, bins, at, shares, rng, ahead=ahead)
             assert ((at >= before) if ahead else (at <= before)).all()
             slack = 1e-9 * line.marks[each, -1]
             assert (at >= line.marks[each, bins] - slack).all() and (at <= line.marks[each, bins + 1] + slack).all()
