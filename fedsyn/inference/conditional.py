@@ -106,7 +106,9 @@ class Conditional:
                 axes = [clique.index(name) for name in (*given, *scope)]
                 shape = (math.prod(self.domain.shape_of(given)), *self.domain.shape_of(scope))
                 self._logs.append(Factor(given, scope, np.ascontiguousarray(table.transpose(axes)).reshape(shape)))
-        self._order = self._elimination([factor.scope for factor in self._logs], wanted)
+        reached = self._reached()
+        self._logs = [factor for factor in self._logs if factor.scope[0] in reached]
+        self._order = self._elimination([factor.scope for factor in self._logs], reached)
         self._steps = dict[frozenset[str], list[Step]]()
 
     def tilted(self, weights: Mapping[str, Floats]) -> Conditional:
@@ -119,6 +121,17 @@ class Conditional:
         out._logs = [*self._logs, *(Factor((), (name,), some[None]) for name, some in weights.items())]
         out._steps = {}
         return out
+
+    def _reached(self) -> set[str]:
+        """Returns the attributes to be drawn, and the unknown ones that they depend on.
+
+        Others have a sum of their own, which changes no draw.
+        """
+        reached, left = set(self.open), [factor.scope for factor in self._logs]
+        while some := [scope for scope in left if reached.intersection(scope)]:
+            reached.update(*some)
+            left = [scope for scope in left if scope not in some]
+        return reached
 
     def _elimination(self, scopes: Sequence[Clique], names: set[str]) -> list[str]:
         """Returns an order of the open attributes.
@@ -160,6 +173,7 @@ class Conditional:
             given = tuple(n for n in self.domain.names if any(n in factor.given for factor in mine))
             cells = math.prod(self.domain.shape_of((*given, *rest, name)))
             by_row = bool(earlier) or name in weighed or cells > _ONCE
+            mine = self._joined(mine) if by_row else mine
             if not by_row:
                 mine = (self._product(mine, given, (*rest, name)),)
                 factors += [Factor(given, rest, mine[0].table.sum(axis=-1))] if rest else []
@@ -179,6 +193,27 @@ class Conditional:
         top = flat.max(axis=1, keepdims=True)
         weights = np.exp(flat - np.where(np.isfinite(top), top, 0.0))
         return factor._replace(table=weights.reshape(factor.table.shape))
+
+    def _joined(self, factors: Sequence[Factor]) -> tuple[Factor, ...]:
+        """Returns fewer factors with the same product, each small enough to be made once.
+
+        Those are multiplied first whose product is smallest.
+        """
+        out = list(factors)
+        while len(out) > 1:
+            scopes = [(self._both(one, other), one, other) for one, other in combinations(out, 2)]
+            (given, scope), one, other = min(scopes, key=lambda some: math.prod(self.domain.shape_of(sum(some[0], ()))))
+            if math.prod(self.domain.shape_of((*given, *scope))) > _ONCE:
+                break
+            out = [factor for factor in out if factor is not one and factor is not other]
+            out.append(self._product((one, other), given, scope))
+        return tuple(out)
+
+    def _both(self, one: Factor, other: Factor) -> tuple[Clique, Clique]:
+        """Returns given attributes and scope of a product, in the order of the domain."""
+        names = self.domain.names
+        given, scope = {*one.given, *other.given}, {*one.scope, *other.scope}
+        return tuple(name for name in names if name in given), tuple(name for name in names if name in scope)
 
     def _product(self, factors: Sequence[Factor], known: Clique, scope: Clique) -> Factor:
         """Returns the product of factors over larger given attributes and scope."""

@@ -89,7 +89,9 @@ def test_a_tree_stands_for_a_model_that_is_a_table() -> None:
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-@pytest.mark.parametrize(("name", "value"), [("_LITTLE", np.inf), ("_ONCE", 0), ("_ONCE", 12), ("_CELLS", 64)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("_LITTLE", np.inf), *(("_ONCE", cells) for cells in (0, 12, 24, 60)), ("_CELLS", 64)]
+)
 def test_logarithms_and_steps_done_once_draw_the_same(
     monkeypatch: pytest.MonkeyPatch, hidden: bool, name: str, value: float
 ) -> None:
@@ -141,3 +143,18 @@ def test_what_is_unknown_is_summed_over_and_stays_as_it_stands() -> None:
     shares = np.bincount(every[:, 2], weights) / weights.sum()
     assert (np.abs(np.bincount(drawn[:, 2], minlength=2) / 20_000 - shares) < 6 * 0.0036).all()
     assert (drawn[:, [0, 1, 3, 4]] == [1, 2, 1, 0]).all()
+
+
+def test_unknown_attributes_that_no_draw_depends_on_are_left_out() -> None:
+    """Their sums change nothing, so the rows are the same as with them given."""
+    rng = np.random.default_rng(9)
+    domain = Domain(NAMES, SHAPE)
+    whole = Model(domain, {q: rng.normal(0, 1, domain.shape_of(q)) for q in (("a", "b"), ("c", "d"), ("d", "e"))}, 1.0)
+    rows = np.stack([rng.integers(0, size, 300) for size in SHAPE], axis=1)
+    rest, given = Conditional(whole, ["b"], ["d", "e"]), Conditional(whole, ["b"])
+    assert [step.name for step in rest.steps()] == ["b"]
+    assert {step.name for step in Conditional(whole, ["c"], ["d", "e"]).steps()} == {"c", "d", "e"}
+    tilt = {"b": rng.normal(0.0, 1.0, (300, 3))}
+    for weights in (None, tilt):
+        one, other = (some.drawn(rows, np.random.default_rng(3), weights) for some in (rest, given))
+        assert (one == other).all()
