@@ -123,9 +123,9 @@ class Conditional:
         return out
 
     def _reached(self) -> set[str]:
-        """Returns the attributes to be drawn, and the unknown ones that they depend on.
+        """Returns the open and unknown attributes that draws depend on.
 
-        Others have a sum of their own, which changes no draw.
+        Unknown ones that no factor links with an open one have a sum of their own, which changes no draw.
         """
         reached, left = set(self.open), [factor.scope for factor in self._logs]
         while some := [scope for scope in left if reached.intersection(scope)]:
@@ -195,9 +195,9 @@ class Conditional:
         return factor._replace(table=weights.reshape(factor.table.shape))
 
     def _joined(self, factors: Sequence[Factor]) -> tuple[Factor, ...]:
-        """Returns fewer factors with the same product, each small enough to be made once.
+        """Returns fewer factors with the same product.
 
-        Those are multiplied first whose product is smallest.
+        Those are multiplied first whose product is smallest, as long as it is small enough to be made once.
         """
         out = list(factors)
         while len(out) > 1:
@@ -210,7 +210,7 @@ class Conditional:
         return tuple(out)
 
     def _both(self, one: Factor, other: Factor) -> tuple[Clique, Clique]:
-        """Returns given attributes and scope of a product, in the order of the domain."""
+        """Returns given attributes and scope of a product."""
         names = self.domain.names
         given, scope = {*one.given, *other.given}, {*one.scope, *other.scope}
         return tuple(name for name in names if name in given), tuple(name for name in names if name in scope)
