@@ -23,8 +23,10 @@ from fedsyn.output import first_of
 from fedsyn.runs.synthesis import decoding
 from fedsyn.table.schema import CategoricalColumn, Schema
 from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.column_base import remade
+from fedsyn.table.schema.columns import Column
 from fedsyn.table.schema.conditions import Between, Condition, Literal
-from fedsyn.table.schema.persons import COUNT, person_attributes
+from fedsyn.table.schema.persons import COUNT, no_row_code, person_attributes
 
 _OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 # Rows by which a table that stands for a model is thinned where a range cuts its bins.
@@ -106,12 +108,23 @@ def _with_columns(schema: Schema, columns: dict[str, Any]) -> Schema:
     """
     restricted = schema.model_copy(update={"columns": columns})
     if schema.of_persons is not None:
-        mine = {name: columns[name] for name in person_attributes(schema.rows)}
+        whole = schema.rows.columns
+        mine = {name: _of_rows(columns[name], whole[name]) for name in person_attributes(schema.rows)}
         restricted._rows = schema.rows.model_copy(update={"columns": {**schema.rows.columns, **mine}})
     for cached in ("every_column", "compiled", "domain"):  # made once, of the columns before they were cut
         restricted.__dict__.pop(cached, None)
         restricted.rows.__dict__.pop(cached, None)
     return restricted
+
+
+def _of_rows(column: Column, whole: Column) -> Column:
+    """Returns a record's column without "(no row)".
+
+    `whole` is that of the rows, before it was cut.
+    """
+    if no_row_code(column) < 0:
+        return column
+    return remade(column, missing_codes=whole.missing_codes) if isinstance(whole, BinnedColumn) else whole
 
 
 def _require_of_persons(schema: Schema, column: str, name: str) -> None:

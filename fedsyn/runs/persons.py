@@ -48,6 +48,7 @@ from fedsyn.table.schema.persons import (
     never_back,
     next_name,
     no_row_code,
+    person_attributes,
     places,
     row_columns,
 )
@@ -58,8 +59,8 @@ _PERSONS, _STEPS = 1 << 11, 4
 _TINY = 1e-3
 # Draws of a row that cannot stand beside another, the second half of them among the bins that can.
 _TRIES = 8
-# Neighbours whose gaps are drawn at once, and cells of a table of steps by numbers of rows.
-_AT_ONCE, _STEPS_AT_ONCE = 1 << 18, 1 << 22
+# Neighbours whose gaps are drawn at once.
+_AT_ONCE = 1 << 18
 
 
 class Chain(NamedTuple):
@@ -98,6 +99,8 @@ class WholePersons:
         self.following = Conditional(chain, [self.names[at] for at in self.after], between, map(next_name, first))
         self.preceding = Conditional(chain, [self.names[at] for at in self.here], between, first)
         self.spacing = Conditional(chain, between) if between else None
+        own = [name for name in person_attributes(self.rows) if no_row_code(schema.columns[name]) >= 0]
+        self.own = Conditional(chain, own) if own else None
         pairs = list(zip(self.here, self.after, strict=True))
         self.to_after = [self._between(here, after) for here, after in pairs]
         self.to_here = [self._between(after, here) for here, after in pairs]
@@ -116,20 +119,7 @@ class WholePersons:
     @cached_property
     def timeline(self) -> Timeline | None:
         """Places of rows by gaps; None if none are known."""
-        if self.spacing is None or self.order is None or self.before is None:
-            return None
-        column = self.rows.columns[row_columns(self.rows)[self.order]]
-        count, gaps = self.schema.columns[COUNT], self.schema.columns[GAP]
-        assert isinstance(column, BinnedColumn) and isinstance(count, BinnedColumn) and isinstance(gaps, BinnedColumn)
-        if count.size * len(column.edges) ** 2 > _STEPS_AT_ONCE:  # steps alone, then
-            return None
-        here, after = self.here[self.order], self.after[self.order]
-        ones = [(COUNT, self.names[here]), (COUNT, self.names[after])]
-        shares, pairs, *both = self.model.project_many([(COUNT, GAP), (*ones[0], self.names[after]), *ones])
-        bins, kept = len(column.edges) - 1, [places(self.columns[at]) for at in (here, after)]
-        values = both[0][:, kept[0]] + both[1][:, kept[1]]  # rows without a number come last: few are a record's own
-        steps = pairs[:, kept[0][:bins]][:, :, kept[1][:bins]]
-        return Timeline(column, gaps, shares, steps, values, np.resize(count.edges[:-1] > bins, count.size))
+        return None if self.spacing is None else Timeline.of(self.schema, self.model)
 
     @cached_property
     def _placing(self) -> Conditional:
@@ -146,7 +136,7 @@ class WholePersons:
         Those are kept with which they are nearest; none, if no others are nearer.
         """
         assert self.order is not None
-        best, least = (self.tilt, self.timeline), math.inf
+        best, least, records = (self.tilt, self.timeline), math.inf, self._with_own(records, np.random.default_rng(2))
         counts = records[:, self.names.index(COUNT)].astype(np.intp)
         for _ in range(_STEPS + 1):
             chain = self._drawn(records, np.random.default_rng(1))
@@ -160,6 +150,16 @@ class WholePersons:
                 at = places(self.columns[self.here[self.order]])[: self.timeline.bins]
                 self.timeline = self.timeline.hastened(*(one[at] for one in self._shares(records, chain, busy)))
         self.tilt, self.timeline = best
+
+    def _with_own(self, records: Codes, rng: np.random.Generator) -> Codes:
+        """Returns records in which people with rows have what rows say."""
+        if self.own is None:
+            return records
+        at, out = [self.names.index(name) for name in self.own.open], records.copy()
+        none = np.array([no_row_code(self.columns[j]) for j in at])
+        lost = (out[:, self.names.index(COUNT)] > 0) & (out[:, at] == none).any(axis=1)
+        out[lost] = self.own.drawn(out[lost], rng)
+        return out
 
     def _shares(self, records: Codes, chain: Chain, whose: Flags | None = None) -> tuple[Floats, Floats]:
         """Returns shares of values, in records and in drawn rows.
@@ -196,7 +196,7 @@ class WholePersons:
         Returns:
             (rows, columns of the rows) codes in the schema of the rows, and whose they are.
         """
-        persons = self.rows.persons
+        persons, records = self.rows.persons, self._with_own(records, rng)
         assert persons is not None
         chain = self._drawn(records, rng)
         counts, of_rows, _ = chain
@@ -209,7 +209,7 @@ class WholePersons:
         codes = self._rows(records, filled, whose)
         along = self._numbers(records, chain, (there, codes), rng)
         order = persons.order if isinstance(persons.order, str) else None
-        return codes, People(shown, empty, persons.constant, order, along, start)
+        return codes, People(shown, empty, persons.constant, order, along, start, persons.in_rows)
 
     def _numbers(
         self, records: Codes, chain: Chain, shown: tuple[Flags, Codes], rng: np.random.Generator
@@ -558,13 +558,16 @@ class WholePersons:
             of_rows = of_rows[at] if len(of_rows) else np.zeros((len(at), of_rows.shape[1]), np.int64)
         of = row_columns(self.rows)
         for name in reach.names:
-            if name in of:
-                place = of.index(name)
-                table = np.searchsorted(places(self.columns[self.here[place]]), of_rows[:, place])
-                out[name] = np.minimum(table, self.rows.columns[name].size - 1).astype(np.intp)
-            else:
-                out[name] = records[:, self.names.index(name)].astype(np.intp)
+            codes = of_rows[:, of.index(name)] if name in of else records[:, self.names.index(name)]
+            out[name] = self._of_row(name, codes).astype(np.intp)
         return out
+
+    def _of_row(self, name: str, codes: Codes) -> Codes:
+        """Returns codes of a row for those of a record."""
+        column = self.columns[self.names.index(name)]
+        if no_row_code(column) < 0:
+            return codes
+        return np.minimum(np.searchsorted(places(column), codes), self.rows.columns[name].size - 1)
 
     def _weights(self, at: list[int], to_here: list[Integers]) -> dict[str, Floats]:
         """Returns log weights of the ordering column's values, by name."""
@@ -587,11 +590,8 @@ class WholePersons:
         """Returns codes in the schema of the rows."""
         out, at = np.empty((len(whose), len(self.rows.columns)), self.rows.dtype), row_columns(self.rows)
         for j, name in enumerate(self.rows.columns):
-            if name in at:  # a row that is there: places of its codes ascend
-                place = at.index(name)
-                out[:, j] = np.searchsorted(places(self.columns[self.here[place]]), of_rows[:, place])
-            else:
-                out[:, j] = records[whose, self.names.index(name)]
+            codes = of_rows[:, at.index(name)] if name in at else records[whose, self.names.index(name)]
+            out[:, j] = self._of_row(name, codes)
         return out
 
 

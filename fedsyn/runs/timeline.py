@@ -25,8 +25,11 @@ import numpy as np
 
 from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.inference.conditional import one_of
+from fedsyn.inference.other_models import AnyModel
 from fedsyn.runs.gaps import NEVER
+from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.persons import COUNT, GAP, next_name, places
 
 # Less than any share, or width, that there is; and a share that is as good as none.
 _LEAST, _TINY = 1e-12, 1e-3
@@ -34,6 +37,8 @@ _LEAST, _TINY = 1e-12, 1e-3
 _UNLIKELY = 1e-6
 # Places in a bin of which one is taken, and positions in a bin for a mean over it.
 _PLACES, _POSITIONS = 8, 16
+# Cells of a table of steps by numbers of rows.
+_STEPS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +98,30 @@ class Timeline:
         self.means = np.maximum(np.exp(self.logs) @ self.middles, _LEAST)
         steps = np.maximum(steps, 0.0)
         self.beyond = {True: self._beyond(steps, ahead=True), False: self._beyond(steps.swapaxes(1, 2), ahead=False)}
+
+    @classmethod
+    def of(cls, schema: Schema, model: AnyModel) -> Timeline | None:
+        """Returns the timeline of records with gaps.
+
+        None if their steps are too many.
+
+        Args:
+            schema: of the records.
+            model: of them.
+        """
+        assert schema.rows.persons is not None
+        name = str(schema.rows.persons.order)
+        column, count, gaps = schema.rows.columns[name], schema.columns[COUNT], schema.columns[GAP]
+        assert isinstance(column, BinnedColumn) and isinstance(count, BinnedColumn) and isinstance(gaps, BinnedColumn)
+        if count.size * len(column.edges) ** 2 > _STEPS_AT_ONCE:
+            return None
+        sides = (name, next_name(name))
+        ones = [(COUNT, side) for side in sides]
+        shares, pairs, *both = model.project_many([(COUNT, GAP), (*ones[0], sides[1]), *ones])
+        bins, kept = len(column.edges) - 1, [places(schema.columns[side]) for side in sides]
+        values = both[0][:, kept[0]] + both[1][:, kept[1]]  # rows without a number come last: few are a record's own
+        steps = pairs[:, kept[0][:bins]][:, :, kept[1][:bins]]
+        return cls(column, gaps, shares, steps, values, np.resize(count.edges[:-1] > bins, count.size))
 
     def _beyond(self, steps: Floats, *, ahead: bool) -> Floats:
         """Returns log weights of steps, (numbers of rows, from, to).

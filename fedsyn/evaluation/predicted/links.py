@@ -48,7 +48,6 @@ from fedsyn.selection.planning import shrunk
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.sums import Groups
 from fedsyn.table.schema import CategoricalColumn, Schema
-from fedsyn.table.schema.persons import row_columns
 from fedsyn.table.schema.rules import Nested
 
 Floats = npt.NDArray[np.float64]
@@ -230,7 +229,7 @@ def looks(
     apart = dict(zip(sketched, shrunk(off[0], off[1]).tolist(), strict=True))
     view, chance = ModelView(effects.model), CHANCE / max(1, len(pairs))  # type: ignore[arg-type]
     there = values_there(schema)
-    silent = there.keys() & {*row_columns(schema.rows)} if schema is not None and there else frozenset[str]()
+    silent = there.keys() & {*schema.rows.columns} if schema is not None and there else frozenset[str]()
     for pair in pairs:
         first, second = pair
         groups: Groups = (few[first], few[second])

@@ -239,7 +239,7 @@ _WHOLE = ("synthetic table", "both joined", "ledger", "page", "more rows", "more
 def say_line(what: str, text: str, style: str | None = None, *, most: int = 0) -> int:
     """Prints `what: text`, and returns the number of lines.
 
-    A sentence goes on below itself. A path or a command stays whole.
+    A sentence goes on below itself, and one that is too long ends before a comma. A path or a command stays whole.
 
     Args:
         what: the line is about.
@@ -249,11 +249,27 @@ def say_line(what: str, text: str, style: str | None = None, *, most: int = 0) -
     """
     head, whole = f"{f'{what}:':<{HEAD}}", what in _WHOLE
     width = max(_SHORTEST, min(out_console.width, 100) - HEAD)
-    lines = [text] if whole else textwrap.wrap(text, width, max_lines=most or None, placeholder=" …")
+    lines = [text] if whole else _wrapped(text, width, most)
     for number, line in enumerate(lines):
         start = head if number == 0 else " " * HEAD
         out_console.print(f"{start}{line}", soft_wrap=True, highlight=False, markup=False, style=style)
     return len(lines)
+
+
+def _wrapped(text: str, width: int, most: int) -> list[str]:
+    """Returns at most `most` lines of a text.
+
+    0 is no limit.
+
+    >>> _wrapped("use fewer bins, or raise inference.max_cells", 22, 1)
+    ['use fewer bins …']
+    """
+    clauses = text.split(", ")
+    for left in range(len(clauses), 0, -1):
+        lines = textwrap.wrap(", ".join(clauses[:left]) + ("" if left == len(clauses) else " …"), width)
+        if not most or len(lines) <= most:
+            return lines
+    return textwrap.wrap(text, width, max_lines=most, placeholder=" …")
 
 
 def say_verdict(verdict: Verdict) -> None:

@@ -33,6 +33,7 @@ from fedsyn.table.schema.persons import (
     person_attributes,
     places,
     row_columns,
+    with_rows_alone,
 )
 from fedsyn.table.schema.whose import Whose, of_nobody
 
@@ -176,7 +177,9 @@ class RecordMaker:
         of_rows, at = row_columns(self.schema), 0
         columns = list(records.columns.values())
         for name in person_attributes(self.schema):
-            out[:, at] = codes[some, names.index(name)]
+            out[:, at] = places(columns[at])[codes[some, names.index(name)]]
+            if (none := no_row_code(columns[at])) >= 0:
+                out[shown.counts == 0, at] = none
             at += 1
         count = count_column(self.persons)
         out[:, at] = count.codes_of(np.clip(shown.counts, *count.span).astype(np.float64))
@@ -213,7 +216,11 @@ class RecordMaker:
         """Returns (persons, ordered columns) numbers of the records."""
         ordered = [name for name, column in self.schema.columns.items() if isinstance(column, BinnedColumn)]
         numbers, of_rows = np.concatenate(self._numbers), row_columns(self.schema)
-        parts = [numbers[some, ordered.index(name)] for name in person_attributes(self.schema) if name in ordered]
+        own, lacking = person_attributes(self.schema), {*with_rows_alone(self.schema)}
+        alone = np.where(shown.counts == 0, np.nan, 0.0)
+        parts = [
+            numbers[some, ordered.index(name)] + (alone if name in lacking else 0.0) for name in own if name in ordered
+        ]
         parts += [shown.counts, *([shown.before] if self.persons.in_order else []), *gaps]
         for rows in (shown.here, shown.after):
             parts += [np.where(rows < 0, np.nan, numbers[rows, ordered.index(n)]) for n in of_rows if n in ordered]
@@ -230,7 +237,7 @@ class RecordMaker:
         new = np.flatnonzero(empty & ~kept)
         if not len(new):
             return block
-        own = person_attributes(self.schema)
+        own = [name for name in person_attributes(self.schema) if name not in with_rows_alone(self.schema)]
         added = encoder_of(self.schema, own, self.schema.dtype).block(frame.iloc[new])
         new = new[added.of(np.ones(len(new), bool))] if added.kept is None else new[added.kept]
         names, rows = list(self.schema.columns), np.flatnonzero(kept)

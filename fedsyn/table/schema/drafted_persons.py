@@ -218,14 +218,19 @@ def persons_apart(guesses: Mapping[str, Guess], two: Apart) -> ProposedPersons:
     counts = np.bincount(whose)
     modelled = [one for one, guess in guesses.items() if not isinstance(guess.column, AsideColumn)]
     own = tuple(name for name in modelled if name in two.own.columns)
+    several, others = int(np.count_nonzero(counts > 1)), [name for name in modelled if name not in own]
+    changes = _changes({name: pd.factorize(two.rows[name])[0] for name in others}, whose)
+    same = tuple(name for name, people in changes.items() if not people and several >= vocabulary.FEW_ROWS)
+    same = same if len(same) < len(others) else ()
     most = int(counts.max())
     persons = Persons(
         id=two.key,
-        order=_order([one for one in modelled if one not in own], guesses, two.rows),
-        constant=own,
+        order=_order([one for one in others if one not in same], guesses, two.rows),
+        constant=(*own, *same),
         most_rows=rounded_up(most),
         least_rows=0 if two.without else 1,
         tables=two.tables,
+        in_rows=same,
     )
     return ProposedPersons(persons, two.without + len(counts), len(whose), most, whose, _width(two.whose[two.key]))
 

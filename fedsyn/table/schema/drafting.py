@@ -230,13 +230,14 @@ def _with_between(
 
     What lies between two columns that are the same in all rows of a person is, too.
     """
-    own = {*persons.persons.constant} if persons is not None else set[str]()
+    own = {*persons.persons.known_of_all} if persons is not None else set[str]()
+    in_rows = () if persons is None else persons.persons.in_rows
     order = None if persons is None else persons.persons.order
     modelled = [name for name in (label, order) if isinstance(name, str)]
     first = slice(0, 0) if persons is None else np.unique(persons.whose, return_index=True)[1]
     rules = list[SumRule]()
     for is_own, table in ((True, frame.iloc[first] if two is None else two.own), (False, frame)):
-        some = {name: guess for name, guess in guesses.items() if (name in own) == is_own}
+        some = {name: guess for name, guess in guesses.items() if (name in own) == is_own and name not in in_rows}
         for one in drafted_between(some, table, modelled, bins):
             names = list(guesses)
             at = 1 + max(names.index(name) for name in one.ends)

@@ -163,7 +163,7 @@ class Holding:
             frame: rows of persons (`rows_of_persons`).
             alone: which of them are of persons without a row.
         """
-        names = person_attributes(self.schema)
+        names = [name for name in person_attributes(self.schema) if name in self.schema.persons.known_of_all]
         encoder = encoder_of(self.schema, names, np.int64)
         block, self.own_rows = encoder.block(frame), len(frame)
         if block.kept is not None:
@@ -188,7 +188,7 @@ class Holding:
     def of_all(self, name: str, some: int) -> str:
         """Returns how many of a column's rows, or people, some are."""
         persons = self.schema.persons
-        if self.own_rows is None or name not in persons.constant:
+        if self.own_rows is None or name not in persons.known_of_all:
             return _of(some, self.encoder.rows)
         return _of(some, self.own_rows, *(("row",) if persons.tables is None else ("person", "people")))
 

@@ -1,6 +1,7 @@
 """Two tables of one schema: persons, and their rows.
 
-Persons have what is the same in all of their rows; rows name their person. Joined they are one table, which has one row
+Persons have what is the same in all of their rows, but for what only rows say (`persons.in_rows`); rows name their
+person. Joined they are one table, which has one row
 of a person without rows: all of its columns but the person's own are missing (`persons.least_rows: 0`).
 """
 
@@ -53,7 +54,11 @@ def joined(
         absent = [column for column in wanted if column not in table.columns]
         if absent:
             hint = nearest(absent[0], list(map(str, table.columns)))
-            raise DataError(f"{name_of(name)} lacks the column '{absent[0]}'{hint}, which the schema says is in it")
+            there = table is persons and absent[0] in rows.columns
+            more = f". {name_of(names[1])} has it: name it under persons.in_rows, too" if there else ""
+            raise DataError(
+                f"{name_of(name)} lacks the column '{absent[0]}'{hint}, which the schema says is in it{more}"
+            )
     tables, whose = zip((persons, rows), columns_apart(schema), strict=True), Whose(schema.missing_text)
     left, right = (
         table[[name for name in wanted if name in table.columns]].assign(
@@ -174,8 +179,10 @@ def require_persons_first(tables: Mapping[str, Collection[str]], schema: Any) ->
         if name == key:
             parts.append(f"{name_of(table)} lacks '{name}', which says whose a row is{nearest(name, [*tables[table]])}")
         elif name in tables[beside]:
-            says = "is the same in all rows of a person, by persons.constant"
-            says = says if name in own else "is not among persons.constant"
+            says = "is the same in all rows of a person, by persons.constant: name it under persons.in_rows, too"
+            if name not in own:
+                in_rows = name in _persons(schema).in_rows
+                says = "is among persons.in_rows" if in_rows else "is not among persons.constant"
             parts.append(f"'{name}' stands in {name_of(beside)}, and {says}")
         else:
             parts.append(f"{name_of(table)} lacks '{name}'{nearest(name, [*tables[table]])}")
@@ -252,7 +259,7 @@ def _columns(schema: Any) -> tuple[list[str], list[str]]:
     persons = _persons(schema)
     needed = {*schema.needed}
     known = needed | {name for name in schema.every_column if name not in schema.columns}  # no hidden one
-    own = [persons.id, *(name for name in persons.constant if name in known)]
+    own = [persons.id, *(name for name in persons.known_of_all if name in known)]
     order = [persons.order] if isinstance(persons.order, str) else []
-    rows = [name for name in schema.needed if name not in persons.constant]
+    rows = [name for name in schema.needed if name not in persons.known_of_all]
     return own, [*dict.fromkeys([persons.id, *order, *rows])]

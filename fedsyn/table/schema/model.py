@@ -589,8 +589,8 @@ class Schema(BaseModel, Shown):
                 table[name] = column.series_of(*rows.drawn[name], column_codes, dtypes=dtypes)
             else:
                 table[name] = (column.decode if dtypes else column.cells)(rows.codes[name])
-            if people is not None and name not in people.constant and name not in self.aside:
-                table[name] = people.blanked(table[name])
+            if people is not None and name not in self.aside:
+                table[name] = people.blanked(name, table[name])
         return pd.DataFrame(table)
 
 

@@ -31,6 +31,7 @@ class People:
         along: (rows,) numbers of that column, which ascend within each person, and which are missing; None: they are
             drawn as those of any column, and put in order.
         start: number of persons before these.
+        in_rows: those of `constant` that a person without a row does not have.
     """
 
     counts: Integers
@@ -39,6 +40,7 @@ class People:
     order: str | None = None
     along: tuple[npt.NDArray[Any], Flags] | None = None
     start: int = 0
+    in_rows: Collection[str] = ()
 
     @cached_property
     def whose(self) -> Integers:
@@ -64,9 +66,9 @@ class People:
         """
         return self.along if name == self.order else None
 
-    def blanked(self, series: pd.Series) -> pd.Series:
-        """Returns values, none in the rows of persons without one."""
-        if self.empty is None:
+    def blanked(self, name: str, series: pd.Series) -> pd.Series:
+        """Returns a column's values, none in the rows of persons without one."""
+        if self.empty is None or (name in self.constant and name not in self.in_rows):
             return series
         whole = isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu"
         plain = isinstance(series.dtype, np.dtype) and series.dtype.kind == "b"

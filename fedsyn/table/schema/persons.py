@@ -69,6 +69,8 @@ class Persons(BaseModel):
         tables: names of two tables, of persons and of their rows, where they are apart; null: one table has both.
         least_rows: 0 where there may be persons without a row, else 1. A table has one row of such a person, in which
             all columns that differ between rows are missing (a left join of persons and rows).
+        in_rows: columns of `constant` that the table of rows has, not that of persons, such as the arm of a trial. A
+            person without a row has none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -79,6 +81,7 @@ class Persons(BaseModel):
     most_rows: int = Field(ge=1, le=10**6)
     least_rows: int = Field(default=1, ge=0, le=1)
     tables: tuple[str, str] | None = None
+    in_rows: tuple[str, ...] = ()
 
     @property
     def one_each(self) -> bool:
@@ -92,6 +95,11 @@ class Persons(BaseModel):
     def in_order(self) -> bool:
         """Returns whether the rows of a person have an order."""
         return self.order is not False
+
+    @property
+    def known_of_all(self) -> tuple[str, ...]:
+        """Returns constant columns that a person without a row has, too."""
+        return tuple(name for name in self.constant if name not in self.in_rows)
 
 
 def persons_in_words(persons: Persons) -> str:
@@ -135,6 +143,15 @@ def person_attributes(schema: Any) -> tuple[str, ...]:
     return tuple(name for name in schema.columns if name in schema.persons.constant)
 
 
+def with_rows_alone(schema: Any) -> tuple[str, ...]:
+    """Returns the modelled columns that a person without a row lacks.
+
+    It is empty where everybody has one.
+    """
+    persons = schema.persons
+    return tuple(name for name in schema.columns if not persons.least_rows and name not in persons.known_of_all)
+
+
 def require_persons(schema: Any) -> None:
     """Refuses persons that a schema cannot have. Raises ValueError."""
     persons = schema.persons
@@ -157,8 +174,18 @@ def require_persons(schema: Any) -> None:
         raise ValueError(f"persons.order: '{persons.order}' is the same in all rows of a person, by persons.constant")
     for name in set(names) & {COUNT, BEFORE, GAP, *map(next_name, names)}:
         raise ValueError(f"persons: a record of a person has a column '{name}' of its own; rename that of the table")
+    _require_in_rows(persons)
     if all(name in persons.constant for name in schema.columns):
         raise ValueError("persons.constant: no column is left that differs between the rows of a person")
+
+
+def _require_in_rows(persons: Persons) -> None:
+    """Refuses constant columns that no table of rows can have. Raises ValueError."""
+    if persons.in_rows and persons.tables is None:
+        raise ValueError("persons.in_rows: one table has all columns; persons.tables would name two")
+    for name in persons.in_rows:
+        if name not in persons.constant:
+            raise ValueError(f"persons.in_rows: '{name}' is not among persons.constant, and stands in rows as it is")
 
 
 def require_records(schema: Any) -> None:
@@ -188,10 +215,11 @@ def record_columns(schema: Any) -> dict[str, Column]:
     assert persons is not None
     # A record has what its rows' files do not.
     columns = {n: remade(c, hidden=False) if getattr(c, "hidden", False) else c for n, c in schema.columns.items()}
-    of_rows = row_columns(schema)
-    first = {name: _or_none(columns[name]) if persons.least_rows == 0 else columns[name] for name in of_rows}
+    of_rows, absent = row_columns(schema), {*with_rows_alone(schema)}
+    first = {name: _or_none(columns[name]) if name in absent else columns[name] for name in of_rows}
     after = {next_name(name): _or_none(columns[name]) for name in of_rows}
-    own = {name: columns[name] for name in person_attributes(schema)} | {COUNT: count_column(persons)}
+    own = {n: _or_none(columns[n]) if n in absent else columns[n] for n in person_attributes(schema)}
+    own[COUNT] = count_column(persons)
     gap = gap_column(schema)
     between = ({BEFORE: before_column(persons)} if persons.in_order else {}) | ({} if gap is None else {GAP: gap})
     return own | between | first | after
@@ -313,10 +341,8 @@ def record_domain(rows: Any, columns: Mapping[str, Column]) -> Domain:
     zeros += rows.compiled.zeros_across(columns)
     alone = count_column(persons).codes_of(np.array([0.0, 1.0]))
     without = [int(code) for code in alone[persons.least_rows :]]  # numbers of rows of which none is a next one
-    for name in of_rows:
-        if persons.least_rows == 0:
-            zeros.append(_none_where(name, columns, [int(alone[0])]))
-        zeros.append(_none_where(next_name(name), columns, without))
+    zeros += [_none_where(name, columns, [int(alone[0])]) for name in with_rows_alone(rows)]
+    zeros += [_none_where(next_name(name), columns, without) for name in of_rows]
     if GAP in columns:
         zeros.append(_none_where(GAP, columns, without))
     if persons.in_order:

@@ -270,7 +270,8 @@ def dropped(text: str, name: str, where: str = "schema") -> str:
     """Returns the text with a column left out, of `persons`, too."""
     persons = Schema.loads(text, where).persons
     if persons is not None and name in (persons.order, *persons.constant):
-        left: dict[str, Any] = {"constant": tuple(one for one in persons.constant if one != name)}
+        some = {"constant": persons.constant, "in_rows": persons.in_rows}
+        left: dict[str, Any] = {key: tuple(one for one in names if one != name) for key, names in some.items()}
         left |= {"order": False} if persons.order == name else {}
         new = persons.model_copy(update=left).model_dump(mode="json", exclude_defaults=True)
         text = _with_key(text, "persons", new)

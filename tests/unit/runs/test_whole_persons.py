@@ -19,12 +19,14 @@ from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import load_config, parse_config
 from fedsyn.runs.engines import run
 from fedsyn.runs.holders import load_rows
+from fedsyn.runs.persons import WholePersons
 from fedsyn.runs.report import _edges
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
+from fedsyn.table.schema.persons import no_row_code
 
 SCHEMA: dict[str, Any] = {
     "columns": {
@@ -257,6 +259,47 @@ def test_two_tables_are_one_schema() -> None:
     assert set(visits["patient"]) < set(patients["patient"])
     require_persons(visits.merge(patients, on="patient"))
     assert not visits[["admitted", "left", "severity"]].isna().any().any()
+
+
+@pytest.mark.parametrize("mechanism", ["sketch_aim", "mst", pytest.param("privsyn", marks=pytest.mark.slow)])
+def test_what_rows_alone_say_of_a_person_is_in_all_of_them(mechanism: str) -> None:
+    """Whoever has a row has it, and nobody else: also of models that no zeros bind."""
+    real = hospital(600, none=0.3)
+    tables = two_tables(real)
+    known = real[["sex", "born"]]
+    tables["patients"] = tables["patients"].drop(columns=["sex", "born"]).assign(town="here")
+    tables["visits"] = tables["visits"].join(known)
+    town = {"town": {"kind": "categorical", "categories": ["here", "there"], "other": False}}
+    document = schema(
+        least_rows=0, tables=["patients", "visits"], constant=["town", "sex", "born"], in_rows=["sex", "born"]
+    )
+    document["columns"] = document["columns"] | town
+    made = fedsyn.Synthesizer(5.0, 1e-6, document, mechanism, seed=3, privacy={"unit": "person"}).fit(tables)
+    patients, visits = made.sample(200).values()
+    assert list(patients.columns) == ["patient", "town"] and len(patients) == 200
+    assert set(visits["patient"]) < set(patients["patient"]) and visits.notna().all().all()
+    require_persons(visits)
+    assert pd.api.types.is_integer_dtype(visits["born"]) and visits["born"].between(1940, 1999).all()
+
+
+def test_a_record_that_lacks_what_rows_say_gets_it() -> None:
+    """A model that no zeros bind may say "no row" of somebody who has one: the others of such a person say the rest."""
+    document = schema(least_rows=0, tables=["patients", "visits"], constant=["sex", "born"], in_rows=["sex"])
+    records = Schema.from_dict(document).records
+    whole = hospital(300, none=0.3)
+    maker = RecordMaker(records.rows, np.random.default_rng(0))
+    Holding(records.rows, maker).encoded(whole)
+    codes = maker.record().codes
+    names, column = list(records.columns), records.columns["sex"]
+    clique = ("sex", "number of rows", "born")
+    values = count(codes, records.domain, [clique])[0]
+    model = estimate(records.domain, [Measurement(clique, values, 1.0)], total=float(len(codes)))
+    broken = codes.copy()
+    broken[:, names.index("sex")] = no_row_code(column)
+    rows, people = WholePersons(records, model).of(broken, np.random.default_rng(1))
+    at = list(records.rows.columns).index("sex")
+    share = (rows[people.first, at] == 1).mean()
+    assert set(rows[:, at].tolist()) == {0, 1} and abs(share - (whole["sex"] == "m").mean()) < 0.15
 
 
 def test_half_of_two_tables_is_not_compared() -> None:

@@ -121,6 +121,48 @@ def test_from_two_files_to_a_report(call: Fedsyn) -> None:
     assert some["born"].min() >= 1990 and some["patient_id"].value_counts().min() >= 2
 
 
+def test_a_constant_column_of_rows_stays_theirs(call: Fedsyn) -> None:
+    """The arm of a trial stands in each visit: it is drafted as the person's own, and comes out the same in all."""
+    two = tables(600, 60)
+    ids = two["patients"]["patient_id"]
+    two["visits"]["arm"] = two["visits"]["patient_id"].map(dict(zip(ids, np.resize(["a", "b"], len(ids)), strict=True)))
+    files = write(**two)
+    both = [f"--data={file}" for file in files]
+    assert call("init", *files).code == 0
+    assert call("schema", "review", "schema.yaml", "--all", *both).code == 0
+    persons = Schema.load("schema.yaml").persons
+    assert persons is not None and persons.in_rows == ("arm",) and "arm" in persons.constant
+    checked = call("schema", "check", "schema.yaml", *both)
+    assert checked.code == 0 and "nothing needs approval" in checked.out, checked
+    assert call("run", "run.yaml", "--out", "out").code == 0
+    own, visits = (pd.read_csv(f"out/synthetic_{name}.csv") for name in two)
+    assert list(own) == list(two["patients"]) and set(visits) == set(two["visits"])
+    assert (visits.groupby("patient_id")["arm"].nunique() == 1).all() and len(own) > len(set(visits["patient_id"]))
+    assert visits["arm"].notna().all()
+    whole = pd.read_csv("out/synthetic.csv")
+    assert whole.loc[whole["admitted"].isna(), "arm"].isna().all()
+    assert call("evaluate", "out", *(f"--real={file}" for file in files)).code == 0
+    assert call("sample", "out", "--rows", "40", "--where", "arm=b", "--out", "some.csv").code == 0
+    some = pd.read_csv("some.csv")
+    assert {*some["arm"]} == {"b"} and some["admitted"].notna().all()
+
+
+def test_a_constant_column_in_the_wrong_table_says_where_to_name_it(call: Fedsyn) -> None:
+    two = tables()
+    schema = Schema.draft(two).approve()
+    two["visits"]["sex"] = "f"
+    two["patients"] = two["patients"].drop(columns="sex")
+    with pytest.raises(DataError, match=r"visits' has it: name it under persons.in_rows, too"):
+        joined(two["patients"], two["visits"], schema, ("patients", "visits"))
+    data = schema.to_dict()
+    for change, said in (
+        ({"in_rows": ["ward"]}, "'ward' is not among persons.constant"),
+        ({"in_rows": ["sex"], "tables": None}, "one table has all columns"),
+    ):
+        with pytest.raises(SchemaError, match=said):
+            Schema.from_dict(data | {"persons": data["persons"] | change})
+
+
 def test_single_rows_have_no_table_of_persons(call: Fedsyn) -> None:
     """Each row would be a person of its own, with one visit, and nobody's number of visits is real."""
     files = write(**tables())

@@ -15,6 +15,7 @@ from fedsyn.table.data.records import RecordMaker, pairs_of
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
 from fedsyn.table.schema.joined import joined
+from fedsyn.table.schema.persons import COUNT, no_row_code
 
 
 class SameCoins:
@@ -65,17 +66,17 @@ def test_a_person_more_is_one_record_more(order: Any, coins: SameCoins) -> None:
         assert made(rows, own.copy(), coins) == list((every - without).elements())  # it is that person's own
 
 
-@pytest.mark.parametrize("types", ["text", "numbers and text"])
-def test_a_person_more_in_two_tables_is_one_record_more(types: str) -> None:
+@pytest.mark.parametrize(("types", "in_rows"), [("text", ()), ("numbers and text", ()), ("text", ("born",))])
+def test_a_person_more_in_two_tables_is_one_record_more(types: str, in_rows: tuple[str, ...]) -> None:
     """Every person, and every row without an identifier, of both tables: empty identifiers are nobody's in common."""
     document = schema(False, least=0, most=60).to_dict()
-    document["persons"]["tables"] = ["patients", "visits"]
+    document["persons"] |= {"tables": ["patients", "visits"], "in_rows": in_rows}
     for name in ("sex", "born"):  # of a visit by somebody whom the other table lacks nothing is known
         document["columns"][name]["missing"] = True
     rows, table = Schema.from_dict(document), awkward(np.random.default_rng(7))
     table["patient"] = pd.factorize(table["patient"])[0].astype(str)
-    own = table.drop_duplicates("patient")[["patient", "sex", "born"]]
-    visits = table.dropna(subset=["ward"])[["patient", "admitted", "ward", "cost"]].astype(object)
+    own = table.drop_duplicates("patient")[["patient", *(name for name in ("sex", "born") if name not in in_rows)]]
+    visits = table.dropna(subset=["ward"])[["patient", "admitted", "ward", "cost", *in_rows]].astype(object)
     none = [None, "", "NA", np.nan]
     nobody = own.iloc[[0] * 4].assign(patient=none), visits.iloc[[3] * 4].assign(patient=none)
     own = pd.concat([own, nobody[0], own.iloc[[5, 6]].assign(sex="f")], ignore_index=True)  # two stand twice
@@ -96,7 +97,11 @@ def test_a_person_more_in_two_tables_is_one_record_more(types: str) -> None:
         parts = [part[(each != who).to_numpy()] for part, each in zip((own, visits), whose, strict=True)]
         return Counter(made(rows, joined(*parts, rows, ("patients", "visits"), first=True), coins))
 
-    every = records(None)
+    every, names = records(None), list(rows.records.columns)
+    for name in in_rows:  # who has no row has none
+        column = rows.records.columns[name]
+        none = no_row_code(column)
+        assert all((one[names.index(name)] == none) == (one[names.index(COUNT)] == 0) for one in every)
     people = {*whose[0], *whose[1]}
     assert every.total() == len(people)
     for who in people:
