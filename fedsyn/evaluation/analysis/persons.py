@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: What counts once in an analysis of persons.
 Per = Literal["row", "person"]
+#: Note where no row counts.
+ONE_EACH = "Each person counts once."
 _CHANGE = re.compile(r"\bchange\(\s*([^()]+?)\s*\)")
 
 
@@ -100,7 +102,7 @@ def shown(tables: SyntheticTables, columns: Sequence[str], per: Per | None) -> t
     if not (pairs or rows):
         if per == "row":
             raise ConfigError("per: the formula has no column that differs between the rows of a person")
-        return tables, ["Each person counts once."]
+        return tables, [ONE_EACH]
     other = "the next one" if records.in_order else "any other one"
     if pairs:
         what = f"pair of a row and {other} of the same person"

@@ -18,7 +18,7 @@ from fedsyn.evaluation.analysis.censoring import Censored, settled
 from fedsyn.evaluation.analysis.combining import Combined, combine
 from fedsyn.evaluation.analysis.estimators import Estimator
 from fedsyn.evaluation.analysis.formulas import Question, columns_in, question_of
-from fedsyn.evaluation.analysis.persons import Per, shown, standing_for, with_changes, with_next
+from fedsyn.evaluation.analysis.persons import ONE_EACH, Per, shown, standing_for, with_changes, with_next
 from fedsyn.evaluation.analysis.result import Analysis
 from fedsyn.evaluation.analysis.tables import SyntheticTables, tables_of
 from fedsyn.evaluation.record import percent
@@ -95,7 +95,10 @@ def analyse(
         *_of_bins(wide, combined),
         *_of_pairs(pairs),
     ]
-    notes += [*_of_missing(question, synthetic), *_of_left_out(question, synthetic)]
+    notes += [
+        *_of_missing(question, synthetic, "people" if ONE_EACH in counting else "rows"),
+        *_of_left_out(question, synthetic),
+    ]
     names = tuple(term.name for term in question.terms)
     is_unheld = bool(pairs) or any(each.share > _TOO_MUCH for each in wide)
     return Analysis(question.about, names, combined, level, frozenset(names if is_unheld else ()), tuple(notes))
@@ -222,8 +225,8 @@ def _of_pairs(pairs: list[str]) -> list[str]:
     ]
 
 
-def _of_missing(question: Question, tables: SyntheticTables) -> list[str]:
-    """Returns the share of rows left out, as they miss a value."""
+def _of_missing(question: Question, tables: SyntheticTables, noun: str) -> list[str]:
+    """Returns the share that is left out, as it misses a value."""
     names = sorted(question.columns)
     shares = np.zeros(len(names) + 1)
     for frame in tables.frames:
@@ -234,7 +237,7 @@ def _of_missing(question: Question, tables: SyntheticTables) -> list[str]:
     if not some:
         return []
     which = ", ".join(name if len(some) == 1 else f"{name} {percent(share)}" for name, share in some)
-    return [f"{percent(float(shares[-1]))} of the rows are left out, as a value is missing: {which}."]
+    return [f"{percent(float(shares[-1]))} of the {noun} are left out, as a value is missing: {which}."]
 
 
 def _of_left_out(question: Question, tables: SyntheticTables) -> list[str]:

@@ -112,12 +112,19 @@ def test_a_row_that_may_be_either_needs_both_measured() -> None:
         ("x ~ sex", None, "25% of the rows are left out, as a value is missing: x."),
         ("change(x) ~ sex", None, "33% of the rows are left out, as a value is missing: x."),
         ("number of rows ~ sex", None, None),
+        ("mean(arm)", None, "17% of the people are left out, as a value is missing: arm."),
     ],
 )
 def test_a_person_without_rows_misses_no_value(formula: str, per: Any, note: str | None) -> None:
     """Of six persons one has no row and two have a single one, which no other follows; one misses a value."""
     one = pd.DataFrame(
-        {"sex": ["f", "m"] * 3, COUNT: [0, 1, 2, 2, 1, 2], "x": [np.nan, 1.0, 2.0, np.nan, 3.0, 4.0], "y": 0.0}
+        {
+            "sex": ["f", "m"] * 3,
+            "arm": [np.nan, 0, 1, 1, 0, 1],
+            COUNT: [0, 1, 2, 2, 1, 2],
+            "x": [np.nan, 1.0, 2.0, np.nan, 3.0, 4.0],
+            "y": 0.0,
+        }
     ).assign(**{"next x": [np.nan, np.nan, 3.0, 4.0, np.nan, 6.0], "next y": 0.0})
     frame = pd.concat([one.assign(**{"next x": one["next x"] + at}) for at in range(10)], ignore_index=True)
     tables = SyntheticTables([frame, frame], records=Records(rows=["x", "y"], in_order=False))
