@@ -1,17 +1,21 @@
 """Whole commands at another commit and at this one: the goals of the default mechanism, before and after.
 
-    python benchmarks/bench_since.py COMMIT [--repeats 3] [--only NAME ...] [--rows N]
+    python benchmarks/bench_since.py COMMIT [--repeats 3] [--only NAME ...] [--rows N] [--limit SECONDS]
 
 The other commit is checked out beside this checkout and runs in the same Python, with the same files. Both take turns,
 so that what else the machine does meets both. Each command is a process of its own with one thread; CPU seconds and
 peak memory are the smallest of `--repeats`. A goal is what users asked for, not a bound that a test holds; "–" is a
-command of which nothing was asked but that it becomes no slower. `--rows` is the most rows of any table.
+command of which nothing was asked but that it becomes no slower. `--rows` is the most rows of any table. A command that
+takes more than `--limit` CPU seconds is stopped, and not repeated: "> 300".
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -121,11 +125,21 @@ def checked_out(commit: str) -> Iterator[Path]:
         yield Path(name)
 
 
-def fedsyn(words: Sequence[str], folder: Path, code: Path, bytecode: bool = True) -> Spent | None:
-    """What a command took of the code in a folder; None: it failed."""
+def fedsyn(words: Sequence[str], folder: Path, code: Path, limit: int, bytecode: bool = True) -> Spent | None:
+    """What a command took of the code in a folder; None: it failed. It is infinite where the command was stopped."""
     variables = {**bench_ordinary.one_thread(None if bytecode else folder / "none"), "PYTHONPATH": str(code)}
     command = [*LAUNCHER, sys.executable, "-c", COMMAND, *words]
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit)),
+    )
+    if done.returncode in (128 + signal.SIGXCPU, 128 + signal.SIGKILL):  # as a shell says it
+        return math.inf, math.inf
     if done.returncode:
         print(f"{code.name}: {' '.join(words)}: {done.stderr.strip()[-600:]}", file=sys.stderr, flush=True)
         return None
@@ -133,29 +147,35 @@ def fedsyn(words: Sequence[str], folder: Path, code: Path, bytecode: bool = True
     return cpu, megabytes
 
 
-def alternating(case: Case, codes: Sequence[Path], most: int, repeats: int) -> list[Spent | None]:
+def alternating(case: Case, codes: Sequence[Path], most: int, repeats: int, limit: int) -> list[Spent | None]:
     """The smallest that a command took of each code."""
     found: list[list[Spent]] = [[] for _ in codes]
     for repeat in range(repeats + 1):
         for code, spent in zip(codes, found, strict=True):
+            if any(math.isinf(cpu) for cpu, _ in spent):
+                continue
             with tempfile.TemporaryDirectory() as name:
                 case.make(Path(name), most)
                 if case.first:
-                    fedsyn(case.first, Path(name), code)
-                took = fedsyn([word.format(rows=most) for word in case.command], Path(name), code, case.bytecode)
+                    fedsyn(case.first, Path(name), code, limit)
+                words = [word.format(rows=most) for word in case.command]
+                took = fedsyn(words, Path(name), code, limit, case.bytecode)
             # The first of all makes the bytecode.
-            if took is not None and (repeat or repeats == 1 or not case.bytecode):
+            if took is not None and (repeat or repeats == 1 or not case.bytecode or math.isinf(took[0])):
                 spent.append(took)
     return [(min(cpu for cpu, _ in spent), min(mb for _, mb in spent)) if spent else None for spent in found]
 
 
-def line(what: str, case: Case, before: Spent | None, now: Spent | None) -> str:
+def line(what: str, case: Case, before: Spent | None, now: Spent | None, limit: int) -> str:
     """A row of the table."""
     words = [what]
     for index, (digits, goal) in enumerate(((".2f", case.seconds), (",.0f", case.megabytes))):
         then, here = (None if spent is None else spent[index] for spent in (before, now))
-        ratio = "–" if then is None or here is None else f"{here / then:.2f}"
-        words += ["failed" if value is None else format(value, digits) for value in (then, here)]
+        for value in (then, here):
+            stopped = "–" if index else f"> {limit}"
+            words.append("failed" if value is None else stopped if math.isinf(value) else format(value, digits))
+        both = None not in (then, here) and not math.isinf(then + here)
+        ratio = f"{here / then:.2f}" if both else "–"
         words += [ratio, "–" if goal is None else f"{goal:g}"]
     return f"| {' | '.join(words)} |"
 
@@ -166,12 +186,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="*", metavar="NAME", default=list(CASES), choices=list(CASES))
     parser.add_argument("--rows", type=int, default=_MOST_ROWS, help="at most, of every table")
+    parser.add_argument("--limit", type=int, default=300, metavar="SECONDS", help="CPU seconds of one command")
     options = parser.parse_args()
     print("| command | CPU s before | now | ratio | goal | peak MB before | now | ratio | goal |\n" + "|---" * 9 + "|")
     with checked_out(options.commit) as before:
         for name in options.only:
-            spent = alternating(CASES[name], (before, ROOT), options.rows, options.repeats)
-            print(line(name, CASES[name], *spent), flush=True)
+            spent = alternating(CASES[name], (before, ROOT), options.rows, options.repeats, options.limit)
+            print(line(name, CASES[name], *spent, options.limit), flush=True)
 
 
 if __name__ == "__main__":
