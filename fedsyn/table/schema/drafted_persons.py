@@ -26,7 +26,8 @@ from fedsyn.table.schema.column_base import AsideColumn, IdentifierColumn
 from fedsyn.table.schema.draft import Guess
 from fedsyn.table.schema.encoding import Encoder, numbers_alone
 from fedsyn.table.schema.hidden import with_hidden
-from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn
+from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn, IntegerColumn
+from fedsyn.table.schema.patterns import BREAKS
 from fedsyn.table.schema.persons import Persons, persons_in_words
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import MISSING_TEXT, written
@@ -225,7 +226,7 @@ def persons_apart(guesses: Mapping[str, Guess], two: Apart) -> ProposedPersons:
     most = int(counts.max())
     persons = Persons(
         id=two.key,
-        order=_order([one for one in others if one not in same], guesses, two.rows),
+        order=_order([one for one in others if one not in same], guesses, two.rows, whose),
         constant=(*own, *same),
         most_rows=rounded_up(most),
         least_rows=0 if two.without else 1,
@@ -260,7 +261,7 @@ def proposed_persons(
     most = int(rows.max(initial=1))
     proposal = Persons(
         id=name,
-        order=_order([one for one in modelled if one not in same], guesses, frame),
+        order=_order([one for one in modelled if one not in same], guesses, frame, whose),
         constant=tuple(same),
         most_rows=rounded_up(most),
     )
@@ -392,15 +393,57 @@ def _changes(columns: Mapping[str, Codes], whose: Integers) -> dict[str, int]:
     return {name: len(np.unique(whose[codes != codes[first[whose]]])) for name, codes in columns.items()}
 
 
-def _order(names: Collection[str], guesses: Mapping[str, Guess], frame: pd.DataFrame) -> bool | str:
+def _order(names: Collection[str], guesses: Mapping[str, Guess], frame: pd.DataFrame, whose: Integers) -> bool | str:
     """Returns the column that says when a row is, or False.
 
-    It is the only date, or the one that is never later than any other in the same row.
+    It is the only date, or the one that is never later than any other in the same row. Of a table without dates it is
+    the column that counts on, such as the years of a panel or the numbers of visits; of several with the same order
+    (the year, and the age in it) the one with the fewest values.
     """
     missing = MISSING_TEXT.union(*(guess.missing_values for guess in guesses.values()))
-    moments = dict[str, Floats]()
+    moments, counting = dict[str, Floats](), dict[str, Floats]()
     for name in names:
         if isinstance(column := guesses[name].column, DateColumn | DatetimeColumn):
             moments[name] = numbers_alone(column, frame[name], missing)[0] * float(column.scale[1])
+        elif isinstance(column, IntegerColumn):
+            counting[name] = numbers_alone(column, frame[name], missing)[0]
+    if not moments:
+        counting = {name: values for name, values in counting.items() if _counts_on(values, whose)}
+        first = sorted(counting, key=lambda name: len(np.unique(counting[name])))[:1]
+        alike = all(_ascend(values, counting[first[0]], whose) for values in counting.values())
+        return first[0] if first and alike else False
     first = [name for name in moments if not any((moments[name] > other).any() for other in moments.values())]
     return first[0] if len(first) == 1 else False
+
+
+def _counts_on(values: Floats, whose: Integers) -> bool:
+    """Returns whether a column counts the rows of each person.
+
+    It hardly repeats within a person (a twentieth as often as by chance, if that is `BREAKS` pairs of rows), and most
+    steps are one and the same: a product's number in a basket does not repeat either.
+
+    >>> whose = np.repeat(np.arange(90), 3)
+    >>> _counts_on(np.tile([2.0, 1.0, 3.0], 90), whose), _counts_on(np.tile([1.0, 1.0, 2.0], 90), whose)
+    (True, False)
+
+    Args:
+        values: (rows,) numbers of the column, NaN where one has none.
+        whose: (rows,) number of each row's person.
+    """
+    if np.isnan(values).any():
+        return False
+    rows, counts = np.bincount(whose).astype(np.float64), np.unique(values, return_counts=True)[1]
+    pairs = float((rows * (rows - 1.0)).sum()) / 2.0
+    by_chance = pairs * float(((counts / len(values)) ** 2).sum())
+    if by_chance < BREAKS:
+        return False
+    at = np.lexsort((values, whose))
+    steps = np.diff(values[at])[whose[at][1:] == whose[at][:-1]]
+    sizes, many = np.unique(steps[steps > 0], return_counts=True)
+    return bool(len(sizes)) and 20 * int((steps == 0).sum()) <= by_chance and int(many.max()) > 0.5 * len(steps)
+
+
+def _ascend(values: Floats, other: Floats, whose: Integers) -> bool:
+    """Returns whether values of each person ascend where others do."""
+    at = np.lexsort((other, whose))
+    return bool((np.diff(values[at])[whose[at][1:] == whose[at][:-1]] >= 0).all())

@@ -267,6 +267,33 @@ def test_what_a_draft_says_of_persons(tmp_path: Path) -> None:
     assert Schema.draft(visits()).edited(nhs_no={"person": False}).persons is None
 
 
+def test_the_rows_of_a_panel_stand_in_the_order_of_a_column_that_counts_on() -> None:
+    """In whatever order its rows come; a product's number in a basket does not repeat, and is no order."""
+    rng = np.random.default_rng(0)
+    whose = np.repeat(np.arange(200), 5)
+    year = 2015 + np.tile(np.arange(5), 200) + (whose % 3)
+    born = rng.integers(1950, 1990, 200)[whose]
+    panel = pd.DataFrame(
+        {"person_id": whose + 1000, "year": year, "age": year - born, "income": rng.normal(3, 1, 1000)}
+    )
+    panel = panel.sample(frac=1.0, random_state=1)
+
+    def order(table: pd.DataFrame) -> bool | str:
+        persons = Schema.draft(table).persons
+        assert persons is not None
+        return persons.order
+
+    assert order(panel) == "year" and order(panel.drop(columns="year")) == "age"
+    assert order(pd.concat([panel, panel.iloc[:3]])) == "year"  # three rows stand twice
+    assert order(panel.assign(year=panel["year"] // 2).drop(columns="age")) is False
+    back = panel.assign(turn=10 - panel["year"] + 2015)  # counts on the other way: nobody knows which
+    assert order(back) is False
+    goods = np.concatenate([rng.choice(np.arange(40) ** 2, 5, replace=False) for _ in range(200)])
+    assert order(panel.drop(columns=["year", "age"]).assign(good=goods)) is False
+    came = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 1000), unit="D")
+    assert order(panel.assign(came=came)) == "came"
+
+
 def test_fit_says_it_in_python(caplog: pytest.LogCaptureFixture) -> None:
     """Of one table and of several holders', whose names stand before what is said of theirs."""
     table = visits()
