@@ -301,13 +301,12 @@ class WholePersons:
         span = self._span(records, counts, place, rng)
         some, several = counts > 0, counts > 1
         of_rows[(first + place)[some]] = self._there(records, some, self.here, self.preceding, rng)
-        alone = np.zeros(int(several.sum()), bool)
-        after = self._there(records, several, self.after, self.following, rng, alone)
-        of_rows[(first + place + 1)[several]] = _recoded(after, self.to_here)
         ends = np.zeros(len(records), np.int64), counts.copy()
-        ends[1][np.flatnonzero(several)[alone]] = place[several][alone] + 1
-        if span is not None:
-            self._begin(span, of_rows, (first + place + 1)[several], several, rng)
+        if span is None:  # else the record's own next row is drawn by gaps, as all that follow
+            alone = np.zeros(int(several.sum()), bool)
+            after = self._there(records, several, self.after, self.following, rng, alone)
+            of_rows[(first + place + 1)[several]] = _recoded(after, self.to_here)
+            ends[1][np.flatnonzero(several)[alone]] = place[several][alone] + 1
         self._continue(records, of_rows, (first, place), ends, span, rng)
         if (ends[0] == 0).all() and (ends[1] == counts).all():
             return Chain(counts, of_rows, place)
@@ -338,13 +337,13 @@ class WholePersons:
         assert self.order is not None and self.before is not None
         codes = records[:, self.names.index(COUNT)].astype(np.intp)
         span = Span(codes, rng.binomial(counts, line.absent[codes]), *np.zeros((2, len(records))))
-        if not len(some := np.flatnonzero(counts > 2)):
+        if not len(some := np.flatnonzero(counts > 1)):
             return span
         # Where the row stands; if that is not known, where the next one does, or anywhere.
         rows = records[some, self.here[self.order]], self.to_here[self.order][records[some, self.after[self.order]]]
         (bins, after), anywhere = map(self._bins, rows), rng.integers(0, line.bins, len(some))
         bins = np.where(bins >= 0, bins, np.where(after >= 0, after, anywhere))
-        span.first[some] = line.positions(span.counts[some], bins, rng)
+        span.first[some] = span.last[some] = line.positions(span.counts[some], bins, rng)
         at, column = self.before
 
         def placed(weights: Floats) -> Integers:
@@ -352,14 +351,6 @@ class WholePersons:
 
         place[some] = line.places(span.counts[some], span.first[some], column.edges, counts[some] - 2, placed, rng)
         return span
-
-    def _begin(self, span: Span, of_rows: Integers, after: Integers, several: Flags, rng: np.random.Generator) -> None:
-        """Notes where the rows after those of records stand."""
-        assert self.order is not None and self.timeline is not None
-        bins, some = self._bins(of_rows[after, self.order]), np.flatnonzero(several)
-        span.last[some] = self.timeline.positions(span.counts[some], np.maximum(bins, 0), rng)
-        span.last[some[bins < 0]] = span.first[some[bins < 0]]
-        span.first[some] = np.minimum(span.first[some], span.last[some])
 
     def _bins(self, codes: Codes) -> Integers:
         """Returns the bins of codes in the order, -1 without one."""
@@ -424,10 +415,10 @@ class WholePersons:
         same = [np.arange(self.columns[at].size) for at in self.here]
         rest = self.following.tilted(self._weights(self.after, self.to_here))
         reach = self.rows.compiled.reach
-        at, left = place + 1, None
+        at, left = place + (span is None), None
         if reach is not None:  # a row after that of the record that its numbers rule out is drawn again
             left = Left.of(reach, self._row_codes(records, of_rows, first + np.minimum(place, stops - 1), stops > 0))
-            some = np.flatnonzero(stops > place + 1)
+            some = np.flatnonzero(stops > at) if span is None else place[:0]
             codes = self._row_codes(records[some], of_rows, (first + place + 1)[some])
             at[some] -= ~left.moved(some, codes, ahead=True)
         while len(going := np.flatnonzero(at + 1 < stops)):  # each person's next row, all persons at once

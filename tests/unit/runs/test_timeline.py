@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fedsyn
 from experiments.persons import events, gaps
 from experiments.persons.run import distance
-from fedsyn.runs.timeline import Timeline
+from fedsyn.runs.timeline import Timeline, _as_far
 from fedsyn.table.schema.ordered import IntegerColumn
 
 #: Bins of four to the octave, and eight equal ones.
@@ -83,17 +83,19 @@ def test_back_and_ahead_are_mirrored() -> None:
 
 
 def test_steps_of_the_model_stand_where_gaps_say_nothing_else() -> None:
-    """Over all positions of a bin and all persons a step is as likely as the model says, whatever gaps say of it.
+    """Over all positions of a bin and all persons a step is as likely as the model says, if its gaps are as far.
 
-    From the model's own persons, who have gaps of the means 50,000 and 300,000 alike, and steps to the third bin only
-    from the first; weights are taken to be those of one over their mean, so it is met to 0.05.
+    From the model's own persons, nearly all of whom stand in the first bin, with steps as gaps of the means 50,000 and
+    300,000 alike make them; weights are taken to be those of one over their mean, so it is met to 0.05.
     """
-    steps = np.triu(np.full((8, 8), 0.1)) + np.eye(8)
-    steps[0] = [0.5, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
-    line, rng = a_line(5e4, 3e5, steps=steps), np.random.default_rng(0)
-    counts, absent = rng.integers(0, 2, 40_000), np.zeros(40_000, np.bool_)
-    positions = line.positions(counts, np.zeros(40_000, np.int64), rng)
-    codes, shares = np.zeros(40_000, np.int64), line.shares(counts, positions, np.zeros(40_000, np.int64), ahead=True)
+    rng, counts = np.random.default_rng(0), np.repeat([0, 1], 20_000)
+    absent, codes, line = np.zeros(40_000, np.bool_), np.zeros(40_000, np.int64), a_line(5e4, 3e5)
+    positions = line.positions(counts, codes, rng)
+    shares = line.shares(counts, positions, np.zeros(40_000, np.int64), ahead=True)
+    by_gaps = np.exp(line._steps(counts, positions, shares, ahead=True))
+    steps = np.triu(np.full((8, 8), 1e-4))
+    steps[0] = (by_gaps / by_gaps.sum(axis=1, keepdims=True)).mean(axis=0)
+    line = a_line(5e4, 3e5, steps=steps)
     odds = line.odds(counts, codes, positions, shares, absent, ahead=True)[:, :8]
     share = np.exp(odds) * steps[0]
     share /= share.sum(axis=1, keepdims=True)
@@ -101,6 +103,43 @@ def test_steps_of_the_model_stand_where_gaps_say_nothing_else() -> None:
     # Who goes slowly stays longer; who stands at the end of the bin leaves it.
     slow, late = counts == 0, positions > 1.1e5
     assert share[slow, 0].mean() > share[~slow, 0].mean() + 0.1 and share[late, 0].mean() < share[~late, 0].mean() - 0.1
+
+
+def test_steps_are_fitted_to_gaps_and_keep_what_gaps_leave_open() -> None:
+    """Steps that have the released gaps stay; others take them, and the odds of two steps with one gap stay."""
+    rng = np.random.default_rng(0)
+    parts = rng.gamma(0.5, size=(4, 6, 6))
+    parts /= parts.sum(axis=0)
+    every, started = rng.dirichlet(np.ones(6), 6), rng.gamma(2.0, size=6)
+    found = np.einsum("gab,ab,a->g", parts, every, started)
+    assert _as_far(every, parts, started, found) == pytest.approx(every, abs=1e-3)
+    wanted = found * [3.0, 1.0, 0.5, 1.0]
+    fitted = _as_far(every, parts, started, wanted)
+    assert fitted.sum(axis=1) == pytest.approx(np.ones(6))
+    # A gap alone leads to two bins at a time.
+    alone = np.repeat(np.eye(3), 2, axis=1)[:, None, :].repeat(6, axis=1)
+    fitted = _as_far(every, alone, started, np.array([0.7, 0.2, 0.1]))
+    assert np.einsum("gab,ab,a->g", alone, fitted, started) / started.sum() == pytest.approx([0.7, 0.2, 0.1], abs=5e-3)
+    assert fitted[:, 0::2] / fitted[:, 1::2] == pytest.approx(every[:, 0::2] / every[:, 1::2])
+
+
+def test_rows_of_a_panel_stand_in_one_year_after_the_other() -> None:
+    """Who has a row each year has one, though the model knows steps between years badly.
+
+    A third of the steps of this model stay in their year, and it knows that gaps are of one year.
+    """
+    years, gaps_ = IntegerColumn(lower=2015, upper=2020, bins=6), IntegerColumn(bins=[0, 1, 2, 3, 4, 6])
+    steps = np.eye(6) * 0.5 + np.eye(6, k=1) + 0.1 * np.triu(np.ones((6, 6)), 2)
+    line = Timeline(
+        years, gaps_, np.array([[0.002, 0.99, 0.005, 0.003, 0.0]]), steps[None], np.full((1, 7), 1.0), np.zeros(1, bool)
+    )
+    rng, zeros = np.random.default_rng(0), np.zeros(2_000, np.int64)
+    positions = line.positions(zeros, zeros + 1, rng)
+    shares = line.shares(zeros, positions, zeros + 3, ahead=True)
+    odds = line.odds(zeros, zeros + 1, positions, shares, np.zeros(2_000, bool), ahead=True)[:, :6]
+    weights = np.exp(odds) * steps[1]
+    weights /= weights.sum(axis=1, keepdims=True)
+    assert weights[:, 1].max() < 0.03 and weights[:, 2].min() > 0.95
 
 
 def test_a_row_stands_where_those_before_and_after_it_fit() -> None:
