@@ -39,6 +39,8 @@ _LEAST, _TINY = 1e-12, 1e-3
 _UNLIKELY = 1e-6
 # Places in a bin of which one is taken, and positions in a bin for a mean over it.
 _PLACES, _POSITIONS = 8, 16
+# Rates by which longer gaps are less likely, in parts of one over the mean gap.
+_RATES = np.geomspace(1e-3, 1e4, 400)
 # Rounds of fitting steps to gaps.
 _ROUNDS = 10
 # Cells of a table of steps by numbers of rows, or by gaps.
@@ -100,6 +102,7 @@ class Timeline:
         shares = np.maximum(shares[:, : len(self.low)], _LEAST)
         self.logs = np.log(shares / shares.sum(axis=1, keepdims=True))
         self.means = np.maximum(np.exp(self.logs) @ self.middles, _LEAST)
+        self._tilted()
         steps = np.maximum(steps, 0.0)
         self.beyond = {True: self._beyond(steps, ahead=True), False: self._beyond(steps.swapaxes(1, 2), ahead=False)}
 
@@ -208,9 +211,10 @@ class Timeline:
     def fit(self, counts: Integers, positions: Floats, before: Floats, most: Integers) -> Floats:
         """Returns log odds of places by how well rows fit, (n, places).
 
-        The other rows of a person stand before this one, or after it. The best place has 0. Of exponential gaps with
-        mean S / m the probability that they fit falls by m (log(S / width) - 1 + width / S), the rate function of their
-        sum, where S is more than the width.
+        The other rows of a person stand before this one, or after it. The best place has 0. The probability that m gaps
+        fit into a width is exp(min over rates r of r width + m log E exp(-r gap)), but for smaller factors (Cramér's
+        theorem). Of exponential gaps with mean S / m it falls by m (log(S / width) - 1 + width / S) where S is more
+        than the width; of rows a year apart hardly ever one more fits than there are years.
 
         Args:
             counts: (n,) codes of persons' numbers of rows.
@@ -220,10 +224,30 @@ class Timeline:
         """
         odds = np.zeros(before.shape)
         for rows, ahead in ((before, False), (most[:, None] + 1.0 - before, True)):
-            total = np.maximum(rows, _LEAST) * self.means[counts][:, None]
-            share = np.minimum(np.maximum(self._left(counts, positions, ahead=ahead), _LEAST)[:, None] / total, 1.0)
-            odds -= rows * (share - 1.0 - np.log(share))
+            left = np.maximum(self._left(counts, positions, ahead=ahead) - self.middle, 0.0)[:, None]
+            each = left / np.maximum(rows, _LEAST)
+            for code in np.unique(counts):
+                some = counts == code
+                rates = np.interp(-each[some], -self.tilts[1][code], self.tilts[0][code])
+                odds[some] += rates * left[some] + rows[some] * np.interp(
+                    rates, self.tilts[0][code], self.tilts[2][code]
+                )
         return np.asarray(odds - odds.max(axis=1, keepdims=True))
+
+    def _tilted(self) -> None:
+        """Tabulates rates, the mean gap at each, and log E exp(-rate gap), (numbers of rows, rates) each."""
+        rates = np.append(0.0, _RATES)[None, :] / self.means[:, None]
+        shares, tilts = np.exp(self.logs), (rates, np.empty(rates.shape), np.empty(rates.shape))
+        for at, rate in enumerate(rates.T):
+            # Gaps are even in a bin: (1 - exp(-x)) / x of its weight is left, and their mean lies 1/x - 1/(exp(x) - 1)
+            # of its width above its low end.
+            x = np.maximum(rate[:, None] * self.widths, 1e-6)
+            parts = shares * np.exp(-rate[:, None] * self.low) * -np.expm1(-x) / x
+            total = np.maximum(parts.sum(axis=1), _LEAST)
+            places = self.low + self.widths * (1.0 / x - np.exp(-x) / -np.expm1(-x))
+            tilts[1][:, at], tilts[2][:, at] = (parts * places).sum(axis=1) / total, np.log(total)
+        # They fall, but for what floating point adds.
+        self.tilts = rates, np.minimum.accumulate(tilts[1], axis=1), tilts[2]
 
     # Steps ------------------------------------------------------------------------------------------------------------
 

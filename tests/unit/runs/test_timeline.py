@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsyn
-from experiments.persons import events, gaps
+from experiments.persons import events, gaps, panels
 from experiments.persons.run import distance
 from fedsyn.runs.timeline import Timeline, _as_far
 from fedsyn.table.schema.ordered import IntegerColumn
@@ -32,6 +32,16 @@ def a_line(*means: float, absent: float = 0.0, steps: np.ndarray = EVEN, busy: b
     values, each = np.append(np.full(8, (1.0 - absent) / 8), absent), len(means)
     shares = np.stack([exponential(mean) for mean in means])
     return Timeline(COLUMN, GAPS, shares, np.stack([steps] * each), np.stack([values] * each), np.full(each, busy))
+
+
+#: Steps between six years, a third of which stay in theirs.
+IN_PANEL = np.eye(6) * 0.5 + np.eye(6, k=1) + 0.1 * np.triu(np.ones((6, 6)), 2)
+
+
+def a_panel(shares: np.ndarray) -> Timeline:
+    """The timeline of six years, with shares of gaps of 0, 1, 2, 3 and more years."""
+    years, between = IntegerColumn(lower=2015, upper=2020, bins=6), IntegerColumn(bins=[0, 1, 2, 3, 4, 6])
+    return Timeline(years, between, shares, IN_PANEL[None], np.full((1, 7), 1.0), np.zeros(1, bool))
 
 
 def gone(line: Timeline, persons: int, rows: int, rng: np.random.Generator) -> np.ndarray:
@@ -128,11 +138,7 @@ def test_rows_of_a_panel_stand_in_one_year_after_the_other() -> None:
 
     A third of the steps of this model stay in their year, and it knows that gaps are of one year.
     """
-    years, gaps_ = IntegerColumn(lower=2015, upper=2020, bins=6), IntegerColumn(bins=[0, 1, 2, 3, 4, 6])
-    steps = np.eye(6) * 0.5 + np.eye(6, k=1) + 0.1 * np.triu(np.ones((6, 6)), 2)
-    line = Timeline(
-        years, gaps_, np.array([[0.002, 0.99, 0.005, 0.003, 0.0]]), steps[None], np.full((1, 7), 1.0), np.zeros(1, bool)
-    )
+    line, steps = a_panel(np.array([[0.002, 0.99, 0.005, 0.003, 0.0]])), IN_PANEL
     rng, zeros = np.random.default_rng(0), np.zeros(2_000, np.int64)
     positions = line.positions(zeros, zeros + 1, rng)
     shares = line.shares(zeros, positions, zeros + 3, ahead=True)
@@ -140,6 +146,24 @@ def test_rows_of_a_panel_stand_in_one_year_after_the_other() -> None:
     weights = np.exp(odds) * steps[1]
     weights /= weights.sum(axis=1, keepdims=True)
     assert weights[:, 1].max() < 0.03 and weights[:, 2].min() > 0.95
+
+
+def test_gaps_fit_as_often_as_theirs_do() -> None:
+    """Of exponential gaps by the formula, to a fiftieth of a gap each: bins of gaps are even inside.
+
+    Of gaps of a year, one in a hundred of none, k + 1 fit into k years with probability 1 - 0.99^(k + 1), and the bound
+    is above it by less than a factor of 3.
+    """
+    line, before = a_line(5e4), np.array([[10.0, 40.0, 200.0]])
+    odds = line.fit(np.zeros(1, np.int64), np.array([5e5]), before, np.array([400]))
+    share = np.minimum(5e5 / (5e4 * np.stack([before, 401.0 - before])), 1.0)
+    expected = -(np.stack([before, 401.0 - before]) * (share - 1.0 - np.log(share))).sum(axis=0)
+    assert odds == pytest.approx(expected - expected.max(), abs=8.0)
+    yearly = a_panel(np.array([[0.01, 0.99, 0.0, 0.0, 0.0]]))
+    for k in (1, 2, 3):
+        found = yearly.fit(np.zeros(1, np.int64), np.array([k + 0.5]), np.array([[k, k + 1.0]]), np.array([k + 1]))
+        chance = 1.0 - 0.99 ** (k + 1)
+        assert chance < np.exp(found[0, 1] - found[0, 0]) < 3.0 * chance
 
 
 def test_a_row_stands_where_those_before_and_after_it_fit() -> None:
@@ -260,3 +284,15 @@ def test_visits_of_summers_stay_in_summer() -> None:
     with events.by_steps():
         by_steps = off()
     assert by_gaps[0] < by_steps[0] and by_gaps[1] < 0.9 * by_steps[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["entries", "waves"])
+def test_a_released_panel_has_the_steps_of_the_real_one(name: str) -> None:
+    """Of one run: steps between years are nearer, and fewer rows of a firm share a year, than by steps alone."""
+    real = panels.PANELS[name](1000, 0)
+    made = fedsyn.Synthesizer(1.0, 1e-6, panels.schema(real), seed=0, privacy={"unit": "person"}).fit(real)
+    by_gaps = panels.errors(made, real)
+    with events.by_steps():
+        by_steps = panels.errors(made, real)
+    assert by_gaps[1] < 0.8 * by_steps[1] and by_gaps[3] < by_steps[3]
