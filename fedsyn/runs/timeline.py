@@ -235,7 +235,10 @@ class Timeline:
         return np.asarray(odds - odds.max(axis=1, keepdims=True))
 
     def _tilted(self) -> None:
-        """Tabulates rates, the mean gap at each, and log E exp(-rate gap), (numbers of rows, rates) each."""
+        """Tabulates mean gaps by rates.
+
+        Rates, means and log E exp(-rate gap) are (numbers of rows, rates).
+        """
         rates = np.append(0.0, _RATES)[None, :] / self.means[:, None]
         shares, tilts = np.exp(self.logs), (rates, np.empty(rates.shape), np.empty(rates.shape))
         for at, rate in enumerate(rates.T):
