@@ -99,7 +99,7 @@ class ColumnScore:
         what = "numbers beyond all real ones, or words" if self.ordered else f"words that {nobody} has"
         losses = [("other", self.new, f"{percent(self.new)} of its {self.of} hold {what}")]
         losses.append(("rows", self.moved, f"{percent(self.moved)} of its {self.of} fall into another group of values"))
-        losses += [] if self.moments is None else _of_moments(*self.moments, self.spread, self.plain)
+        losses += [] if self.moments is None else _of_moments(*self.moments, self.spread, self.plain, self.of)
         if self.tail is not None:
             was, now = map(percent, self.tail[1:])
             least = 1.0 if self.tail.real >= _NEEDED_TAIL else _CHANGED * LOST["tail"]
@@ -130,18 +130,25 @@ class ColumnScore:
         return f" (real ones have {real} decimals at most, these {'more than six' if synthetic is None else synthetic})"
 
 
-def _of_moments(real: Moments, synthetic: Moments, spread: float, plain: bool) -> list[tuple[str, float, str]]:
+def _of_moments(real: Moments, synthetic: Moments, spread: float, plain: bool, of: str) -> list[tuple[str, float, str]]:
     """Returns the losses of a mean and a standard deviation.
 
-    `spread` is that of the standard deviation; `plain` says that the values are numbers.
+    `spread` is that of the standard deviation; `plain` says that the values are numbers, of rows or people (`of`).
+    Where real values do not differ, the mean is measured by the synthetic standard deviation.
     """
     (mean, sd), (synthetic_mean, synthetic_sd) = real, synthetic
-    off = abs(synthetic_mean - mean) / sd if sd else 10.0 if mean != synthetic_mean else 0.0
+    if not sd:
+        off = abs(synthetic_mean - mean) / synthetic_sd if synthetic_sd else 10.0 * (mean != synthetic_mean)
+        now = number(synthetic_mean)
+        now = f"{synthetic_mean:.7g}" if now == number(mean) else now  # 2019.7 is no 2020
+        ends = (number(mean), now) if plain else ("one value", "another")
+        return [("mean", min(off, 10.0), f"all real {of} have {ends[0]}, and its mean is {ends[1]}")]
+    off = abs(synthetic_mean - mean) / sd
     words = f"its mean moved by {off:.2f} standard deviations"
     ends = number(mean), number(synthetic_mean)
     moved = f"{words}, from {ends[0]} to {ends[1]}" if plain and ends[0] != ends[1] else words
-    turned = synthetic_sd / sd if sd else 1.0 if sd == synthetic_sd else math.inf
-    return [("mean", off, moved), ("spread", spread, f"its standard deviation is {turned:.2f} times the real one")]
+    turned = f"its standard deviation is {synthetic_sd / sd:.2f} times the real one"
+    return [("mean", off, moved), ("spread", spread, turned)]
 
 
 def number(value: float) -> str:

@@ -36,6 +36,10 @@ def test_a_mean_moves_in_real_standard_deviations() -> None:
     assert words.startswith(f"its mean moved by {6.0 / real.std():.2f} standard deviations, from ")
     constant = score(np.full(50, 5.0), np.full(50, 6.0))
     assert amounts(constant)["mean"] == 10.0 and amounts(score(np.full(50, 5.0), np.full(50, 5.0)))["mean"] == 0.0
+    some = score(np.full(100, 5.0), np.repeat([5.0, 6.0], [96, 4]))  # of no real standard deviation
+    assert amounts(some)["mean"] == pytest.approx(0.04 / math.sqrt(0.04 * 0.96))
+    words = [words for kind, _, words in some.losses() if kind in ("mean", "spread")]
+    assert words == ["all real rows have 5, and its mean is 5.04"]
 
 
 def test_a_standard_deviation_changes_beyond_its_error_and_beyond_one_row() -> None:
