@@ -131,22 +131,25 @@ class WholePersons:
         return bool(self.rows.compiled.across)
 
     def _calibrate(self, records: Codes) -> None:
-        """Finds weights of values with which rows are as records say.
+        """Finds weights, or speeds, that give rows the records' values.
 
-        Those are kept with which they are nearest; none, if no others are nearer.
+        Those are kept with which they are nearest; none, if no others are nearer. A timeline needs no weights: they
+        would bend its steps to noise in the records' values.
         """
         assert self.order is not None
         best, least, records = (self.tilt, self.timeline), math.inf, self._with_own(records, np.random.default_rng(2))
         counts = records[:, self.names.index(COUNT)].astype(np.intp)
-        for _ in range(_STEPS + 1):
+        busy = np.zeros(len(records), np.bool_) if self.timeline is None else self.timeline.busy[counts]
+        for _ in range(_STEPS + 1 if self.timeline is None or busy.any() else 0):
             chain = self._drawn(records, np.random.default_rng(1))
             wanted, drawn = self._shares(records, chain)
             off = float(np.abs(wanted - drawn).sum())
             if off < least:
                 best, least = (self.tilt, self.timeline), off
-            move = 0.5 * np.log((wanted + _TINY) / (drawn + _TINY))
-            self.tilt = move if self.tilt is None else self.tilt + move
-            if self.timeline is not None and (busy := self.timeline.busy[counts]).any():
+            if self.timeline is None:
+                move = 0.5 * np.log((wanted + _TINY) / (drawn + _TINY))
+                self.tilt = move if self.tilt is None else self.tilt + move
+            else:
                 at = places(self.columns[self.here[self.order]])[: self.timeline.bins]
                 self.timeline = self.timeline.hastened(*(one[at] for one in self._shares(records, chain, busy)))
         self.tilt, self.timeline = best
