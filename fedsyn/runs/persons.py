@@ -2,13 +2,13 @@
 
 A record has a person's own attributes, the number of rows, one row and the one after it. A whole person starts from a
 record: the two rows stand next to each other, at a place that is as likely as any other. Rows before and after them are
-drawn one by one, each given the person, the number of rows and the row next to it.
+drawn one by one, each given the person, the number of rows and the row next to it. Where the model knows of gaps, they
+say where the rows stand (`fedsyn.runs.timeline`), and the record's own next row is drawn as all others.
 
-Noise in the model adds up along a person: of dates in order, one step may leap ahead and none goes back. So the rows
-that are drawn would lie later than the model's records say, or earlier where they were drawn backwards. The odds of a
-step are weighed by one factor for each value of the column that gives the order, with which the rows have the records'
-values. Nothing else only goes one way; weights for all columns made some tables better and others worse. Where the
-model knows of gaps, they say where the rows stand (`fedsyn.runs.timeline`), and no step is drawn.
+Noise in the model adds up along a person: of dates in order, one step may leap ahead and none goes back. So without
+gaps the rows that are drawn would lie later than the model's records say, or earlier where they were drawn backwards.
+The odds of a step are weighed by one factor for each value of the column that gives the order, with which the rows have
+the records' values. Nothing else only goes one way; weights for all columns made some tables better and others worse.
 
 Inside their bins the numbers of that column lie as far apart as the model's gaps say: once all rows are there, a gap is
 drawn for each two neighbours, given both, among those that their bins and the person's other gaps allow (`spaced`).
@@ -419,9 +419,10 @@ class WholePersons:
         rest = self.following.tilted(self._weights(self.after, self.to_here))
         reach = self.rows.compiled.reach
         at, left = place + (span is None), None
-        if reach is not None:  # a row after that of the record that its numbers rule out is drawn again
+        if reach is not None:
             left = Left.of(reach, self._row_codes(records, of_rows, first + np.minimum(place, stops - 1), stops > 0))
-            some = np.flatnonzero(stops > at) if span is None else place[:0]
+        if left is not None and span is None:  # a record's own next row that its numbers rule out is drawn again
+            some = np.flatnonzero(stops > at)
             codes = self._row_codes(records[some], of_rows, (first + place + 1)[some])
             at[some] -= ~left.moved(some, codes, ahead=True)
         while len(going := np.flatnonzero(at + 1 < stops)):  # each person's next row, all persons at once

@@ -357,10 +357,11 @@ def _as_far(every: Floats, parts: Floats, started: Floats, wanted: Floats) -> Fl
     wanted, started, little = wanted / wanted.sum(), started / started.sum(), _TINY / len(wanted)
     factors, out = np.ones(len(wanted)), every
     for _ in range(_ROUNDS):
-        out = every * np.einsum("g,gab->ab", factors, parts)
+        weights = np.einsum("g,gab->ab", factors, parts)
+        out = every * weights
         out /= np.maximum(out.sum(axis=1, keepdims=True), _LEAST)
         # Of each step the gaps by these factors.
-        share = out * started[:, None] / np.maximum(np.einsum("g,gab->ab", factors, parts), _LEAST)
+        share = out * started[:, None] / np.maximum(weights, _LEAST)
         found = factors * np.einsum("gab,ab->g", parts, share)
         factors *= (wanted + little) / (found + little)
     return out

@@ -237,7 +237,8 @@ class RecordMaker:
         new = np.flatnonzero(empty & ~kept)
         if not len(new):
             return block
-        own = [name for name in person_attributes(self.schema) if name not in with_rows_alone(self.schema)]
+        lacking = with_rows_alone(self.schema)
+        own = [name for name in person_attributes(self.schema) if name not in lacking]
         added = encoder_of(self.schema, own, self.schema.dtype).block(frame.iloc[new])
         new = new[added.of(np.ones(len(new), bool))] if added.kept is None else new[added.kept]
         names, rows = list(self.schema.columns), np.flatnonzero(kept)

@@ -1,8 +1,8 @@
 """Two tables of one schema: persons, and their rows.
 
 Persons have what is the same in all of their rows, but for what only rows say (`persons.in_rows`); rows name their
-person. Joined they are one table, which has one row
-of a person without rows: all of its columns but the person's own are missing (`persons.least_rows: 0`).
+person. Joined they are one table, which has one row of a person without rows: all of its columns but the person's own
+are missing (`persons.least_rows: 0`).
 """
 
 from __future__ import annotations
