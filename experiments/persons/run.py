@@ -9,10 +9,10 @@ records each (flatten and cap: sensitivity c), by one row each, all others dropp
 with up to c rows (`privacy.unit: client`). Errors are mean L1 distances, 0 to 2: pairs of a row and its person and
 pairs of neighbouring rows are counted in rows; pairs inside persons, numbers of rows, and aggregates of a person's rows
 in persons. Columns are read in groups of at most about ten values. Which tables are for tuning and which for judging is
-in `tables.py`. `--limits` sets beside these what no way can be better than, and what one more would be worth: the
-records as they are, without noise and without a model; and one record each with aggregates of the person's rows as
-further columns of the person. `--sdv` names a Python that has SDV, whose HMA and PAR are beside ours then, without
-privacy (`of_sdv.py`).
+in `tables.py`. `--limits` sets beside these what holds them back, and what more would be worth: the records as they
+are, without noise and without a model; one record each with aggregates of the person's rows as further columns of the
+person; several records each; and the whole budget for a table of persons without rows, or for rows without columns of
+persons. `--sdv` names a Python that has SDV, whose HMA and PAR are beside ours then, without privacy (`of_sdv.py`).
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ EDGES = np.array([0, 1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 80, 120, 200, 350])
 FEW, HUNDREDS = 11, 200
 #: Values of an aggregate that is a column of a record.
 MOST_VALUES = 11
+#: Records of each person, beside one.
+MANY_RECORDS = (4,)
+#: Mechanisms of a table of persons alone, and with how many holders; 0: as many as all others.
+ALONE = {"sketch_aim": 0, "distributed_aim": 0, "aim": 1, "privsyn": 1, "mst": 1}
 #: Columns of what is printed.
 ERRORS = ("rows' pairs", "next rows", "persons' pairs", "number of rows", "aggregates")
 OURS, CAPPED = "one record each", "at most"
@@ -154,6 +158,33 @@ def with_aggregates(table: People, seed: int, *, epsilon: float, clients: int) -
     return made._replace(persons=made.persons[own])
 
 
+def persons_alone(table: People, seed: int, *, epsilon: float, clients: int, mechanism: str) -> People:
+    """Returns synthetic persons without a row: the whole budget goes to a table of the persons' own columns."""
+    own = list(table.persons.columns[1:])
+    columns = {
+        name: {"kind": "categorical", "categories": sorted(table.persons[name].unique()), "other": False}
+        for name in own
+    }
+    parts = [table.persons[own].iloc[at::clients] for at in range(clients)]
+    run = fedsyn.Synthesizer(epsilon, 1e-6, {"columns": columns}, seed=seed, mechanism=mechanism, progress=False)
+    return People(run.fit(parts if clients > 1 else parts[0]).sample(), table.rows.iloc[:0], table.most)
+
+
+def rows_alone(table: People, seed: int, *, epsilon: float, clients: int) -> People:
+    """Returns the synthetic persons of a run with one record each, from whom all own columns were taken."""
+    return by_records(table._replace(persons=table.persons[["id"]]), seed, epsilon=epsilon, clients=clients)
+
+
+def several_records(table: People, seed: int, *, epsilon: float, clients: int, records: int) -> People:
+    """Returns the synthetic persons of a run with several records each, whose rows are drawn one by one.
+
+    Each person is at so many holders with all rows, and the noise is for so many records.
+    """
+    joined = table.persons.merge(table.rows, on="id", how="left")
+    parts = [joined[joined["id"].isin(set(table.persons["id"].iloc[at::clients]))] for at in range(clients)]
+    return synthetic(table, joined, parts * records, epsilon, seed, {"unit": "person", "holders_per_person": records})
+
+
 def by_sdv(table: People, seed: int, *, way: str, python: str, epochs: int) -> People:
     """Returns the synthetic persons of SDV's HMA or PAR, which protects nobody."""
     with tempfile.TemporaryDirectory() as name:
@@ -189,6 +220,11 @@ def synthetic(
 def errors(real: People, made: People | Flat) -> tuple[float, ...]:
     """Returns the distances of `ERRORS`; NaN where a table has nothing to say."""
     own, row = list(real.persons.columns[1:]), list(real.rows.columns[1:])
+    if isinstance(made, People):  # who was made without own columns or without rows has nothing to say of them
+        own = [name for name in own if name in made.persons]
+        if not len(made.rows):
+            inside = mean_distance((real.persons, made.persons), list(itertools.combinations(own, 2)))
+            return np.nan, np.nan, inside, np.nan, np.nan
     joined, after = real.rows.merge(real.persons, on="id"), neighbours(real.rows, row)
     counts = groups(real).to_frame(NUMBER).assign(one="")
     if isinstance(made, Flat):
@@ -323,6 +359,13 @@ def ways_of(asked: argparse.Namespace, most: int) -> dict[str, Callable[[People,
     if asked.limits:
         ways[f"{OURS}, with aggregates"] = partial(with_aggregates, **budget, clients=asked.clients)
         ways["records as they are"] = as_they_are
+        for records in MANY_RECORDS:
+            ways[f"{records} records each"] = partial(several_records, **budget, clients=asked.clients, records=records)
+        ways["rows alone"] = partial(rows_alone, **budget, clients=asked.clients)
+        for name, clients in ALONE.items():
+            ways[f"persons alone, {name}"] = partial(
+                persons_alone, **budget, clients=clients or asked.clients, mechanism=name
+            )
     for way in ("HMA", "PAR") if asked.sdv and asked.epochs else ("HMA",) if asked.sdv else ():
         ways[f"SDV's {way}, no privacy"] = partial(by_sdv, way=way, python=asked.sdv, epochs=asked.epochs)
     return ways

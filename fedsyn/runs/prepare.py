@@ -427,7 +427,10 @@ def _require_rows(source: Source, fits: Flags, roles: tuple[Flags, Flags] | None
         DataError: says which rows are lacking.
     """
     if not len(fits):
-        raise DataError(f"{source.where} no rows")
+        persons = source.schema.of_persons
+        least = 1 if persons is None else persons.least_rows
+        whose = f" of a person with {least:,} or more, which persons.least_rows asks for" if least > 1 else ""
+        raise DataError(f"{source.where} no rows{whose}")
     if not fits.any():
         raise DataError(no_row_fits(source.tables))
     if roles is not None and not roles[0].any():

@@ -63,7 +63,7 @@ from fedsyn.table.counting.workload import strangers_workload
 from fedsyn.table.data.options import shown_layout
 from fedsyn.table.data.sources import is_path
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.persons import COUNT
+from fedsyn.table.schema.persons import COUNT, rows_of_each
 from fedsyn.table.schema.whose import PersonColumn
 
 Codes = npt.NDArray[np.integer]
@@ -260,14 +260,14 @@ def facts_of(
 
     `more` are its other fields.
     """
-    data = published_config(run)["data"]
+    data, persons = published_config(run)["data"], None if schema is None else schema.of_persons
     return RunFacts(
         source=first_of([*(data.get("persons") or ()), *(data.get("holders") or [data["source"]])], 3),
         mechanism=run.mechanism.name,
         clients=holders_of(run, ledger),
         columns=None if schema is None else len(schema.rows.order),
-        most_rows=most_rows_of(schema),
-        tables=() if schema is None or schema.of_persons is None else schema.of_persons.tables or (),
+        rows_each="" if persons is None else rows_of_each(persons),
+        tables=() if persons is None else persons.tables or (),
         layout=layout_said(run, schema),
         ledger=ledger,
         domain={} if model is None else dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
@@ -275,12 +275,6 @@ def facts_of(
         evaluations=evaluations,
         **more,
     )
-
-
-def most_rows_of(schema: Schema | None) -> int | None:
-    """Returns the most rows of one person; None for single rows."""
-    persons = None if schema is None else schema.of_persons
-    return None if persons is None else persons.most_rows
 
 
 def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:

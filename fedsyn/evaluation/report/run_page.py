@@ -50,7 +50,7 @@ class RunFacts:
         metrics: metrics.json; None for a value that is not finite.
         rounds: the lines of rounds.jsonl; on a page that is not public with those of measured.jsonl.
         rows, columns: of the synthetic table; None: not at hand. Where persons are protected, the number of them.
-        most_rows: the most rows of one person, where persons are protected; None: rows are.
+        rows_each: how many rows a person has, in words; empty where no persons are protected.
         tables: names of the tables of persons and of their rows, where they are apart.
         domain: column -> number of codes.
         total: rows that the model stands for; None without a model.
@@ -74,7 +74,7 @@ class RunFacts:
     rounds: Sequence[Mapping[str, Any]] = ()
     rows: int | None = None
     columns: int | None = None
-    most_rows: int | None = None
+    rows_each: str = ""
     tables: Sequence[str] = ()
     edges: Sequence[tuple[str, str, float]] | None = None
     marginals: Sequence[Marginal] = ()
@@ -159,8 +159,8 @@ def readme(facts: RunFacts) -> str:
 def origin(facts: RunFacts) -> str:
     """Returns the size of the table, and what it was made from."""
     size = [] if facts.rows is None else [counted(facts.rows, *unit_from_dict(facts.ledger).counted)]
-    if size and facts.most_rows is not None:
-        size[0] += f", up to {counted(facts.most_rows, 'row')} each,"
+    if size and facts.rows_each:
+        size[0] += f", {facts.rows_each},"
     size += [] if facts.columns is None else [counted(facts.columns, "column")]
     holders = f"{facts.clients:,} holders" if facts.clients > 1 else "one holder"
     if facts.joined is not None and facts.joined < facts.clients:
@@ -195,7 +195,7 @@ def _of_columns(facts: RunFacts) -> int:
 
     Of persons they are those of their rows, and the number of rows.
     """
-    if facts.most_rows is None:
+    if not facts.rows_each:
         return len(facts.domain)
     return sum(not is_along(name, facts.domain) for name in facts.domain) + 1
 

@@ -6,6 +6,9 @@ more. So every release that is (epsilon, delta)-private for one row of the table
 table of rows, and all of them together are; the average over the coins is no easier to tell apart than the worst of
 them.
 
+Whether a person has a record is said by that person's rows alone, too: who has fewer than `persons.least_rows` has
+none.
+
 The order in which records stand is that in which persons are first met. No request asks for it.
 """
 
@@ -19,7 +22,7 @@ from fedsyn.domain import Codes, Flags, Floats, Integers
 from fedsyn.errors import DataError
 from fedsyn.lazy import pd
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.approval import more_rows, nameless_rows
+from fedsyn.table.schema.approval import nameless_rows, other_rows
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.column_base import remade
 from fedsyn.table.schema.encoding import Block, numbers_alone
@@ -96,7 +99,7 @@ class RecordMaker:
     Attributes:
         person: after `record`, (rows read,) the record of each row, -1 where no code takes the row.
         records: after `record`, their number.
-        most: after `record`, the most rows of a person.
+        most, fewest: after `record`, the most and the fewest rows of a person.
         changing: after `record`, column -> persons whose rows differ in it though the schema says that none do.
     """
 
@@ -104,7 +107,7 @@ class RecordMaker:
         assert schema.persons is not None
         self.schema, self.persons, self.coins = schema, schema.persons, coins
         self.person: Integers = np.zeros(0, np.int64)
-        self.records = self.most = 0
+        self.records = self.most = self.fewest = 0
         self.changing: dict[str, int] = {}
         self._codes, self._numbers = list[Codes](), list[np.ndarray]()
         self._whose, self._order, self._kept = list[Integers](), list[Floats](), list[Flags]()
@@ -151,8 +154,15 @@ class RecordMaker:
     def record(self) -> Block:
         """Returns the records of all rows that were added."""
         records, names = self.schema.records, list(self.schema.columns)
-        codes, kept = np.concatenate(self._codes), np.concatenate(self._kept)
-        _, first, whose = np.unique(np.concatenate(self._whose), return_index=True, return_inverse=True)
+        codes, numbers = np.concatenate(self._codes), np.concatenate(self._numbers)
+        whose, kept = np.concatenate(self._whose), np.concatenate(self._kept)
+        if self.persons.least_rows > 1:
+            _, inverse, rows = np.unique(whose, return_inverse=True, return_counts=True)
+            self.fewest = int(rows.min()) if len(rows) else 0
+            enough = (rows >= self.persons.least_rows)[inverse.reshape(-1)]
+            codes, numbers, whose = codes[enough], numbers[enough], whose[enough]
+            kept[kept] = enough
+        _, first, whose = np.unique(whose, return_index=True, return_inverse=True)
         rank = np.empty(len(first), np.int64)
         rank[np.argsort(first, kind="stable")] = np.arange(len(first))
         whose = rank[whose.reshape(-1)]
@@ -171,7 +181,7 @@ class RecordMaker:
         self.most = int(shown.counts.max(initial=0))
         self._see_changes(codes, whose, some)
         if records is self.schema:  # of who has several rows all the same it is one of them
-            return Block(codes[some], np.concatenate(self._numbers)[some])
+            return Block(codes[some], numbers[some])
         # Codes of a row go to their places beside "no row", and the rows that are not there get that code.
         out = np.empty((len(first), len(records.columns)), records.dtype)
         of_rows, at = row_columns(self.schema), 0
@@ -195,11 +205,11 @@ class RecordMaker:
                 at += 1
                 codes_there = places(columns[at])[codes[rows, names.index(name)]]
                 out[:, at] = np.where(rows < 0, no_row_code(columns[at]), codes_there)
-        return Block(out, self._numbers_of(shown, some, gaps))
+        return Block(out, self._numbers_of(numbers, shown, some, gaps))
 
     def sentences(self) -> list[str]:
         """Returns sentences on the persons, for the rows' holder."""
-        lines = [*changing([self.changing]), *more_rows(self.persons, self.most)]
+        lines = [*changing([self.changing]), *other_rows(self.persons, self.fewest, self.most)]
         return [*lines, *nameless_rows(self.persons, self._who.nameless)]
 
     @staticmethod
@@ -212,10 +222,10 @@ class RecordMaker:
         gaps = padded[shown.after] - padded[shown.here]
         return np.asarray(np.where(np.isfinite(gaps), np.maximum(gaps, 0.0), np.nan))
 
-    def _numbers_of(self, shown: Pairs, some: Integers, gaps: list[Floats]) -> np.ndarray:
-        """Returns (persons, ordered columns) numbers of the records."""
+    def _numbers_of(self, numbers: np.ndarray, shown: Pairs, some: Integers, gaps: list[Floats]) -> np.ndarray:
+        """Returns (persons, ordered columns) numbers of the records, from those of rows."""
         ordered = [name for name, column in self.schema.columns.items() if isinstance(column, BinnedColumn)]
-        numbers, of_rows = np.concatenate(self._numbers), row_columns(self.schema)
+        of_rows = row_columns(self.schema)
         own, lacking = person_attributes(self.schema), {*with_rows_alone(self.schema)}
         alone = np.where(shown.counts == 0, np.nan, 0.0)
         parts = [

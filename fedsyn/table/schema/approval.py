@@ -208,7 +208,7 @@ def people(schema: Any, frame: pd.DataFrame | None = None, names: Collection[str
     for name in identifiers(schema):
         if frame is not None and name in frame.columns:
             profile = Profile.of(frame[name], schema.missing_text)
-            repeats[name] = Repeats(profile.values, profile.present, int(profile.counts.max(initial=0)))
+            repeats[name] = Repeats.of(profile.counts)
     return people_counted(schema, repeats, names)
 
 
@@ -218,12 +218,19 @@ class Repeats(NamedTuple):
     Attributes:
         values: number of different ones.
         rows: that have one.
-        most: rows that hold the same one.
+        most: rows that hold the commonest one.
+        fewest: rows that hold the rarest one.
     """
 
     values: int
     rows: int
     most: int
+    fewest: int
+
+    @classmethod
+    def of(cls, rows: Integers) -> Repeats:
+        """Returns the numbers of an identifier, from (values,) rows that hold each."""
+        return cls(len(rows), int(rows.sum()), int(rows.max(initial=0)), int(rows.min()) if len(rows) else 0)
 
 
 def identifiers(schema: Any) -> list[str]:
@@ -254,37 +261,41 @@ def people_counted(schema: Any, repeats: Mapping[str, Repeats], names: Collectio
         if schema.persons is not None and name == schema.persons.id:
             each = f"'{name}' says which person a row is of"
             if name in repeats:
-                each = f"'{name}': {rows_each(name, *repeats[name], persons=known)}"
+                each = f"'{name}': {rows_each(name, *repeats[name][:3], persons=known)}"
             sentences.append(f"{each}; {EITHER_UNIT}")
         elif name not in repeats:
             sentences += [f"'{name}' says which person a row is of: {FOR_ONE_ROW}; {PROTECT_PERSONS}"] * (
                 name in persons
             )
         elif name in persons or repeats[name].values < repeats[name].rows:
-            sentences.append(f"'{name}': {several_rows(name, *repeats[name], persons=known)}")
+            sentences.append(f"'{name}': {several_rows(name, *repeats[name][:3], persons=known)}")
     return sentences
 
 
 def beyond(schema: Any, repeats: Mapping[str, Repeats]) -> list[str]:
-    """Returns a sentence on persons with more rows than the schema allows.
+    """Returns sentences on persons with too many or too few rows.
 
-    It is for the eyes of the person who has the rows.
+    They are for the eyes of the person who has the rows.
     """
     persons = schema.persons
-    return [] if persons is None or persons.id not in repeats else more_rows(persons, repeats[persons.id].most)
+    found = None if persons is None else repeats.get(persons.id)
+    return [] if persons is None or found is None else other_rows(persons, found.fewest, found.most)
 
 
-def more_rows(persons: Persons, most: int) -> list[str]:
-    """Returns a sentence on more rows than a person may have.
+def other_rows(persons: Persons, fewest: int, most: int) -> list[str]:
+    """Returns sentences on more and fewer rows than a person may have.
 
-    `most` is what somebody has. Where the schema allows that, there is none.
+    `fewest` and `most` are what somebody has; 0: nobody has a row. Where the schema allows both, there is none.
     """
-    if most <= persons.most_rows:
-        return []
-    return [
-        f"'{persons.id}': somebody has {counted(most, 'row')}, and persons.most_rows in the schema is "
-        f"{persons.most_rows:,}: who has more counts as a person with {persons.most_rows:,}"
-    ]
+    lines, key = list[str](), f"'{persons.id}': somebody has %s, and persons.%s in the schema is "
+    if most > persons.most_rows:
+        so_many = f"{persons.most_rows:,}"
+        line = f"{so_many}: who has more counts as a person with {so_many}"
+        lines.append(key % (counted(most, "row"), "most_rows") + line)
+    if 0 < fewest < persons.least_rows:
+        line = f"{persons.least_rows:,}: who has fewer counts nowhere"
+        lines.append(key % (counted(fewest, "row"), "least_rows") + line)
+    return lines
 
 
 def nameless_rows(persons: Persons, rows: int) -> list[str]:

@@ -223,17 +223,18 @@ def persons_apart(guesses: Mapping[str, Guess], two: Apart) -> ProposedPersons:
     changes = _changes({name: pd.factorize(two.rows[name])[0] for name in others}, whose)
     same = tuple(name for name, people in changes.items() if not people and several >= vocabulary.FEW_ROWS)
     same = same if len(same) < len(others) else ()
-    most = int(counts.max())
+    least, most = _rows_of(counts)
     persons = Persons(
         id=two.key,
         order=_order([one for one in others if one not in same], guesses, two.rows, whose),
         constant=(*own, *same),
-        most_rows=rounded_up(most),
-        least_rows=0 if two.without else 1,
+        most_rows=most,
+        least_rows=0 if two.without else least,
         tables=two.tables,
         in_rows=same,
     )
-    return ProposedPersons(persons, two.without + len(counts), len(whose), most, whose, _width(two.whose[two.key]))
+    people, width = two.without + len(counts), _width(two.whose[two.key])
+    return ProposedPersons(persons, people, len(whose), int(counts.max()), whose, width)
 
 
 def proposed_persons(
@@ -258,18 +259,19 @@ def proposed_persons(
     modelled = [one for one, guess in guesses.items() if not isinstance(guess.column, AsideColumn)]
     changes = _changes({one: pd.factorize(frame[one])[0] for one in modelled}, whose)
     same = [one for one, persons in changes.items() if not persons] if several >= vocabulary.FEW_ROWS else []
-    most = int(rows.max(initial=1))
+    least, most = _rows_of(rows)
     proposal = Persons(
         id=name,
         order=_order([one for one in modelled if one not in same], guesses, frame, whose),
         constant=tuple(same),
-        most_rows=rounded_up(most),
+        most_rows=most,
+        least_rows=least,
     )
     try:  # a column may have a name that records need, or none may be left that differs
         type(schema).from_dict(schema.to_dict() | {"persons": proposal.model_dump(mode="json")})
     except SchemaError:
         return None
-    return ProposedPersons(proposal, len(rows), len(whose), most, whose, _width(frame[name]))
+    return ProposedPersons(proposal, len(rows), len(whose), int(rows.max(initial=1)), whose, _width(frame[name]))
 
 
 def without_others(guesses: Mapping[str, Guess], frame: pd.DataFrame, holders: Codes) -> dict[str, Guess]:
@@ -325,6 +327,23 @@ def _width(identifiers: pd.Series) -> int:
     size = len(profile.texts[0].as_py()) if profile.values else 0
     alike = 1 < size <= _MOST_DIGITS and profile.any_matches("^0") and profile.all_match(rf"^[0-9]{{{size}}}$")
     return size if alike else 0
+
+
+def _rows_of(counts: Integers) -> tuple[int, int]:
+    """Returns the fewest and the most rows of a drafted person.
+
+    In a panel everybody has the same number: that is its design. Any other number is that of some person, and is
+    rounded up.
+
+    >>> _rows_of(np.full(40, 7)), _rows_of(np.repeat([7, 6], [39, 1])), _rows_of(np.full(3, 7))
+    ((7, 7), (1, 10), (1, 10))
+
+    Args:
+        counts: (persons,) rows of each.
+    """
+    most = int(counts.max(initial=1))
+    alike = len(counts) >= vocabulary.FEW_ROWS and most > 1 and int(counts.min()) == most
+    return (most, most) if alike else (1, rounded_up(most))
 
 
 def rounded_up(rows: int) -> int:

@@ -21,7 +21,7 @@ from fedsyn.table.schema.column_base import AsideColumn, IdentifierColumn
 from fedsyn.table.schema.computed import computed_columns
 from fedsyn.table.schema.draft import Guess, drafted_schema, guessed_columns
 from fedsyn.table.schema.draft_request import checked_names
-from fedsyn.table.schema.drafted_bins import finest, resolved
+from fedsyn.table.schema.drafted_bins import FINEST, finest, resolved
 from fedsyn.table.schema.drafted_hidden import drafted_between
 from fedsyn.table.schema.drafted_persons import (
     Apart,
@@ -35,7 +35,7 @@ from fedsyn.table.schema.drafted_persons import (
 )
 from fedsyn.table.schema.drafted_values import hints_on_numbers
 from fedsyn.table.schema.frames import as_frame
-from fedsyn.table.schema.ordered import DecimalColumn
+from fedsyn.table.schema.ordered import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.persons import record_columns
 from fedsyn.table.schema.proposals import Proposal, proposed_constraints
 from fedsyn.table.schema.remarks import HEAD, HOLD, HOLD_MORE, proposing
@@ -197,6 +197,8 @@ def drafted(
     tables, computed = _tables_of(persons, frame) if two is None else _tables_apart(two), computed_columns(rules)
     tables = [part._replace(frame=part.frame.drop(columns=computed, errors="ignore")) for part in tables]
     guesses = in_bins(plain, tables, bins, width)
+    if persons is not None and bins is None:
+        guesses = _one_by_one(guesses, persons.persons.order)
     if all(isinstance(guess.column, AsideColumn) for guess in guesses.values()):
         raise DataError(
             f"no column of {where} is left to synthesise: each is empty, personal, free text, one value in every row, "
@@ -387,6 +389,19 @@ def _finest(guess: Guess) -> Guess:
     column = guess.column
     binned = isinstance(column, BinnedColumn) and not column.values
     return replace(guess, column=finest(column)) if binned else guess  # type: ignore[arg-type]
+
+
+def _one_by_one(guesses: dict[str, Guess], order: bool | str) -> dict[str, Guess]:
+    """Returns guesses with a bin for each number that counts rows.
+
+    Of two years in one bin a person would have one twice and the other never: rows of a bin have no order in it. More
+    numbers than `FINEST` stay as they are.
+    """
+    guess = guesses.get(order) if isinstance(order, str) else None
+    if guess is None or not isinstance(guess.column, IntegerColumn):
+        return guesses
+    low, high = guess.column.span
+    return guesses | {str(order): _finest(guess)} if high - low < FINEST else guesses
 
 
 def remarks(guesses: Mapping[str, Guess], holding: Collection[Proposal], has_some: bool) -> dict[str, list[str]]:

@@ -232,7 +232,7 @@ class Holding:
         for name, parts in self.people.items():
             _, place = np.unique(np.concatenate([hashes for hashes, _ in parts]), return_inverse=True)
             rows = np.bincount(place, np.concatenate([counts for _, counts in parts])).astype(np.int64)
-            counted[name] = Repeats(len(rows), int(rows.sum()), int(rows.max(initial=0)))
+            counted[name] = Repeats.of(rows)
         return counted
 
     def listed(self, name: str) -> Integers:

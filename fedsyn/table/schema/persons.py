@@ -67,8 +67,9 @@ class Persons(BaseModel):
         constant: columns that are the same in all rows of a person, such as a date of birth.
         most_rows: the most rows that a person is expected to have; who has more is counted with so many.
         tables: names of two tables, of persons and of their rows, where they are apart; null: one table has both.
-        least_rows: 0 where there may be persons without a row, else 1. A table has one row of such a person, in which
-            all columns that differ between rows are missing (a left join of persons and rows).
+        least_rows: the fewest rows that a person is expected to have; above 1, who has fewer counts nowhere. With 0
+            there may be persons without a row: a table has one row of such a person, in which all columns that differ
+            between rows are missing (a left join of persons and rows).
         in_rows: columns of `constant` that the table of rows has, not that of persons, such as the arm of a trial. A
             person without a row has none.
     """
@@ -79,7 +80,7 @@ class Persons(BaseModel):
     order: bool | str = False
     constant: tuple[str, ...] = ()
     most_rows: int = Field(ge=1, le=10**6)
-    least_rows: int = Field(default=1, ge=0, le=1)
+    least_rows: int = Field(default=1, ge=0, le=10**6)
     tables: tuple[str, str] | None = None
     in_rows: tuple[str, ...] = ()
 
@@ -102,13 +103,24 @@ class Persons(BaseModel):
         return tuple(name for name in self.constant if name not in self.in_rows)
 
 
+def rows_of_each(persons: Persons) -> str:
+    """Returns words for how many rows a person has at most.
+
+    >>> rows_of_each(Persons(id="firm", most_rows=20)), rows_of_each(Persons(id="firm", most_rows=8, least_rows=8))
+    ('up to 20 rows each', '8 rows each')
+    """
+    most = f"{counted(persons.most_rows, 'row')} each"
+    return most if persons.least_rows == persons.most_rows else f"up to {most}"
+
+
 def persons_in_words(persons: Persons) -> str:
     """Returns the persons of a schema in one clause.
 
     >>> persons_in_words(Persons(id="patient", order="day", constant=("sex",), most_rows=20))
     "'patient' says whose a row is; a person has 1 to 20 rows, in the order of 'day'; 'sex' is the same in all of them"
     """
-    rows = f"{persons.least_rows:,} to {counted(persons.most_rows, 'row')}"
+    rows = counted(persons.most_rows, "row")
+    rows = rows if persons.least_rows == persons.most_rows else f"{persons.least_rows:,} to {rows}"
     order = {True: ", in the order in which they stand", False: ", in no order"}
     along = order[persons.order] if isinstance(persons.order, bool) else f", in the order of '{persons.order}'"
     names = [f"'{name}'" for name in persons.constant]
@@ -160,6 +172,8 @@ def require_persons(schema: Any) -> None:
     names = schema.every_column
     if persons.tables is not None and len({name.strip() for name in persons.tables} - {""}) < 2:
         raise ValueError("persons.tables: two names that differ, of the table of persons and of that of their rows")
+    if persons.least_rows > persons.most_rows:
+        raise ValueError(f"persons.least_rows: {persons.least_rows:,} is more than most_rows, {persons.most_rows:,}")
     named = [persons.id, *persons.constant, *([persons.order] if isinstance(persons.order, str) else [])]
     for name in named:
         if name not in names:

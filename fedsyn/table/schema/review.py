@@ -261,8 +261,9 @@ def with_persons(text: str, name: str, is_person: bool, most_rows: int | None = 
     if persons is not None and not is_person:
         text = _with_key(text, "persons", None)
     elif persons is not None and most_rows is not None:
-        new = persons.model_dump(mode="json", exclude_defaults=True) | {"most_rows": most_rows}
-        text = _with_key(text, "persons", new)
+        least = min(persons.least_rows, 1)  # who has other rows than a draft saw need not have as many as others
+        new = persons.model_copy(update={"most_rows": most_rows, "least_rows": least})
+        text = _with_key(text, "persons", new.model_dump(mode="json", exclude_defaults=True))
     return answered(text, name, data, where)
 
 

@@ -14,7 +14,7 @@ import yaml
 
 import fedsyn
 from experiments.persons import events
-from fedsyn.errors import FedsynError, InputError
+from fedsyn.errors import DataError, FedsynError, InputError
 from fedsyn.front.synthesizer import log
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import load_config, parse_config
@@ -28,6 +28,7 @@ from fedsyn.table.data.records import RecordMaker
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.holdings import Holding
 from fedsyn.table.schema.persons import no_row_code
+from fedsyn.table.schema.review import with_persons
 
 SCHEMA: dict[str, Any] = {
     "columns": {
@@ -131,6 +132,42 @@ def test_persons_without_a_row_stay_persons() -> None:
     assert without["severity"].isna().all() and without["left"].isna().all()
     assert not without["patient"].isin(made.dropna(subset=["admitted"])["patient"]).any()
     assert len(without) / made["patient"].nunique() == pytest.approx(0.4, abs=0.05)
+
+
+def panel(firms: int = 400, years: int = 5) -> pd.DataFrame:
+    """Firms with a row in each year, and sales that go by the trade."""
+    rng = np.random.default_rng(11)
+    whose = np.repeat(np.arange(firms), years)
+    trade = rng.integers(0, 3, firms)[whose]
+    table = pd.DataFrame({"firm_id": whose, "year": 2010 + np.arange(len(whose)) % years})
+    return table.assign(trade=np.array(["food", "steel", "cloth"])[trade], sales=rng.integers(0, 4, len(whose)) + trade)
+
+
+def test_everybody_in_a_panel_has_as_many_rows() -> None:
+    """As it is drafted: firms have all five years, each once but for what noise says of steps."""
+    table = panel()
+    rows = Schema.draft(table).approve()
+    assert rows.persons is not None and rows.persons.order == "year"
+    assert (rows.persons.least_rows, rows.persons.most_rows, rows.persons.constant) == (5, 5, ("trade",))
+    assert rows.columns["year"].size == 5
+    made = fedsyn.Synthesizer(5.0, 1e-5, rows, privacy={"unit": "person"}, seed=3, progress=False).fit(table).sample()
+    assert (made["firm_id"].value_counts() == 5).all() and abs(made["firm_id"].nunique() - 400) < 40
+    assert (made.groupby("firm_id")["trade"].nunique() == 1).all()
+    assert (made.groupby("firm_id")["year"].nunique() == 5).mean() > 0.95
+    answered = with_persons(Schema.draft(table).dumps(), "firm_id", True, 20)  # that firms may have 20 rows
+    other = Schema.loads(answered).persons
+    assert other is not None and (other.least_rows, other.most_rows) == (1, 20)
+    some = Schema.draft(table.iloc[1:]).persons  # one firm lacks a year
+    assert some is not None and (some.least_rows, some.most_rows) == (1, 5)
+
+
+def test_a_table_in_which_nobody_has_enough_rows_is_refused() -> None:
+    document = schema(order=False, least_rows=12)
+    table = hospital(60)
+    table = table[table.groupby("patient").cumcount() < 3]
+    asked = fedsyn.Synthesizer(1.0, 1e-5, document, privacy={"unit": "person"}, seed=0, progress=False)
+    with pytest.raises(DataError, match=r"no rows of a person with 12 or more, which persons.least_rows asks"):
+        asked.fit(table)
 
 
 def test_who_has_no_row_is_no_link_between_values() -> None:

@@ -257,9 +257,7 @@ def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
     (folder / "visits.csv").write_text(VISITS, encoding="utf-8")
     result = fedsyn("init", "visits.csv")
     out = " ".join(result.out.split())
-    said = (
-        "40 people, up to 6 rows each. 'subject' says whose a row is; a person has 1 to 10 rows, in the order of 'left'"
-    )
+    said = "40 people, up to 6 rows each. 'subject' says whose a row is; a person has 6 rows, in the order of 'left'"
     assert f"subject: {said}; 'came' is the same in all of them." in out
     assert re.search(r"Holds in all 240 rows: came <= left\. .*% would break it if its columns were independent\.", out)
     # Of what was dropped nothing is asked.

@@ -222,12 +222,15 @@ columns:
   nhs_no: {kind: identifier}
   ward: {kind: categorical, categories: [north, south]}
   age: {kind: integer, lower: 0, upper: 99}
-persons: {id: nhs_no, constant: [age], most_rows: 5}
+persons: {id: nhs_no, constant: [age], most_rows: 5, least_rows: 2}
 """,
         encoding="utf-8",
     )
     out = flat(call("schema", "check", "schema.yaml", "--data", "visits.csv").out)
     assert "'nhs_no': somebody has 7 rows, and persons.most_rows in the schema is 5" in out
+    assert (
+        "'nhs_no': somebody has 1 row, and persons.least_rows in the schema is 2: who has fewer counts nowhere" in out
+    )
     assert "column 'age' differs between the rows of 1 person, and the schema says" in out
 
 

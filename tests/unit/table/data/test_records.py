@@ -66,6 +66,26 @@ def test_a_person_more_is_one_record_more(order: Any, coins: SameCoins) -> None:
         assert made(rows, own.copy(), coins) == list((every - without).elements())  # it is that person's own
 
 
+def test_who_has_too_few_rows_has_no_record() -> None:
+    """Everybody else has the same one; the person alone decides, whoever comes or goes; what is left out is said."""
+    table, coins = awkward(np.random.default_rng(7)).dropna(subset=["admitted"]), SameCoins(0.4, 0.1)
+    rows, sizes = schema("admitted", least=5, most=60), table["patient"].value_counts()
+    every = Counter(made(rows, table, coins))
+    assert 0 < every.total() == (sizes >= 5).sum() < len(sizes)
+    assert every == Counter(made(rows, table[table["patient"].map(sizes) >= 5], coins))
+    for person in sizes.index:
+        gone = every - Counter(made(rows, table[table["patient"] != person], coins))
+        assert gone.total() == (sizes[person] >= 5)
+    maker = RecordMaker(rows, coins)
+    Holding(rows, maker).encoded(table)
+    assert maker.record().codes.shape[0] == maker.records == len({*maker.person} - {-1})
+    assert ((maker.person == -1) == (table["patient"].map(sizes) < 5).to_numpy()).all()
+    assert maker.sentences() == [
+        "'patient': somebody has 1 row, and persons.least_rows in the schema is 5: who has fewer counts nowhere"
+    ]
+    assert not made(rows, table[table["patient"].map(sizes) < 5], coins)
+
+
 @pytest.mark.parametrize(("types", "in_rows"), [("text", ()), ("numbers and text", ()), ("text", ("born",))])
 def test_a_person_more_in_two_tables_is_one_record_more(types: str, in_rows: tuple[str, ...]) -> None:
     """Every person, and every row without an identifier, of both tables: empty identifiers are nobody's in common."""

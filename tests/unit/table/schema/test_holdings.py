@@ -148,7 +148,7 @@ def test_people_are_counted_over_blocks() -> None:
     holding = Holding(schema)
     for start in range(0, 100, 9):
         holding.encoded(rows.iloc[start : start + 9])
-    assert tuple(holding.repeats()["pid"]) == (30, 98, 4)
+    assert tuple(holding.repeats()["pid"]) == (30, 98, 4, 3)
 
 
 def test_words_of_rows_that_are_left_out_are_not_said_to_be_absent() -> None:

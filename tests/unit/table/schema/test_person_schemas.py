@@ -80,8 +80,7 @@ def test_a_record_has_the_persons_columns_and_two_rows() -> None:
 
 
 @pytest.mark.parametrize("order", ["admitted", True, False])
-@pytest.mark.parametrize("least", [0, 1])
-@pytest.mark.parametrize("most", [1, 2, 9])
+@pytest.mark.parametrize(("least", "most"), [(0, 1), (1, 1), (0, 2), (1, 2), (2, 2), (0, 9), (1, 9), (2, 9), (9, 9)])
 def test_no_record_of_a_table_is_impossible(order: Any, least: int, most: int) -> None:
     """What the schema of records rules out is ruled out by what a record is."""
     rows = schema(order, least, most, ["cost <= born"])
@@ -91,7 +90,7 @@ def test_no_record_of_a_table_is_impossible(order: Any, least: int, most: int) -
     if most == 2:
         table = table[table.groupby("patient").cumcount() < 2]
     codes = records_of(rows, table)
-    assert len(codes) == table["patient"].nunique()
+    assert len(codes) == (table["patient"].value_counts() >= least).sum() > 0
     assert (codes < np.array(rows.records.domain.shape)).all()
     assert not rows.records.domain.violated(codes).any()
 
@@ -172,6 +171,7 @@ def test_the_workload_is_of_persons_and_rows() -> None:
         ({"id": "patient", "most_rows": 3, "constant": list(COLUMNS)[1:]}, "no column is left"),
         ({"id": "patient"}, "most_rows"),
         ({"id": "patient", "most_rows": 0}, "most_rows"),
+        ({"id": "patient", "most_rows": 3, "least_rows": 4}, "persons.least_rows: 4 is more than most_rows, 3"),
     ],
 )
 def test_persons_that_cannot_be_are_refused(persons: dict[str, Any], sentence: str) -> None:
