@@ -79,8 +79,10 @@ def schema(table: pd.DataFrame) -> dict[str, Any]:
     for name in table.columns.drop(["id", "year"]):
         values = sorted(table[name].unique())
         columns[name] = {"kind": "categorical", "categories": values, "other": False}
-    most = int(table.groupby("id").size().max())
-    return {"columns": columns, "persons": {"id": "id", "order": "year", "most_rows": most}}
+    counts = table.groupby("id").size()
+    least, most = int(counts.min()), int(counts.max())
+    persons = {"id": "id", "order": "year", "most_rows": most, "least_rows": most if least == most else 1}
+    return {"columns": columns, "persons": persons}
 
 
 def seen(table: pd.DataFrame) -> list[pd.Series]:

@@ -201,7 +201,7 @@ def synthetic(
     table: People, joined: pd.DataFrame, parts: list[pd.DataFrame], epsilon: float, seed: int, privacy: dict[str, Any]
 ) -> People:
     """Returns the synthetic persons of a federation."""
-    least = int(joined[table.rows.columns[1]].notna().all())
+    least = table.least
     constant = list(table.persons.columns[1:])
     columns: dict[str, Any] = {"id": {"kind": "identifier", "make": "sequence"}}
     for name in joined.columns[1:]:

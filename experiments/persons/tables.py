@@ -29,6 +29,12 @@ class People(NamedTuple):
     rows: pd.DataFrame
     most: int
 
+    @property
+    def least(self) -> int:
+        """The fewest rows that a person is known to have: in a panel in which all have as many, that many."""
+        counts = self.persons["id"].map(self.rows.groupby("id").size()).fillna(0)
+        return self.most if (counts == self.most).all() else int(counts.min() > 0)
+
 
 def airbnb(seed: int) -> People:
     """10,000 users and 47,217 sessions of a quarter of them; the seed is not used."""

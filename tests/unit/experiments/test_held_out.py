@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -210,7 +211,11 @@ def test_what_an_oracle_reaches_is_of_the_seeds_that_all_have() -> None:
     (found,) = oracle_report.reached(results, "x")
     assert (found.seeds, found.ours, found.aim, found.oracle, found.pairs) == (1, 0.7, 0.5, 0.45, 0.6)
     text = "\n".join(oracle_report.reached_table([found]))
-    assert "| all | 1 | 1.400 | 1 | 0 | 0.900 | 0 | 0.90 (t, n 1000, ε 1) | 1.200 | 1.556 | 0 |" in text
+    assert found.likely == pytest.approx((5.7, 5.45, 5.0))
+    both = "| 0.900 | 0 | 1.200 | 1.556 | 0 | 1 | 1 | 1 |"  # the better of the two, and whose nll is above MST's
+    assert f"| all | 1 | 1.400 | 1 | 0 | 0.900 | 0 | 0.90 (t, n 1000, ε 1) {both}" in text
+    without = "\n".join(oracle_report.reached_table([replace(found, likely=None)]))
+    assert "| 1.556 | 0 | 0 | 0 | 0 |" in without
     (line,) = oracle_report.likelihood_table(results, "x")[2:]
     assert line == "| t | 1000 | 1 | +0.70 | +0.50 | 0.700 | 0.700 | 0.500 |  |  |  |"
 
