@@ -287,14 +287,13 @@ def other_rows(persons: Persons, fewest: int, most: int) -> list[str]:
 
     `fewest` and `most` are what somebody has; 0: nobody has a row. Where the schema allows both, there is none.
     """
-    lines, key = list[str](), f"'{persons.id}': somebody has %s, and persons.%s in the schema is "
+    lines, least, so_many = list[str](), f"{persons.least_rows:,}", f"{persons.most_rows:,}"
     if most > persons.most_rows:
-        so_many = f"{persons.most_rows:,}"
-        line = f"{so_many}: who has more counts as a person with {so_many}"
-        lines.append(key % (counted(most, "row"), "most_rows") + line)
+        who = f"persons.most_rows in the schema is {so_many}: who has more counts as a person with {so_many}"
+        lines.append(f"'{persons.id}': somebody has {counted(most, 'row')}, and {who}")
     if 0 < fewest < persons.least_rows:
-        line = f"{persons.least_rows:,}: who has fewer counts nowhere"
-        lines.append(key % (counted(fewest, "row"), "least_rows") + line)
+        who = f"persons.least_rows in the schema is {least}: who has fewer counts nowhere"
+        lines.append(f"'{persons.id}': somebody has {counted(fewest, 'row')}, and {who}")
     return lines
 
 

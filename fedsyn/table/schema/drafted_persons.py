@@ -223,13 +223,13 @@ def persons_apart(guesses: Mapping[str, Guess], two: Apart) -> ProposedPersons:
     changes = _changes({name: pd.factorize(two.rows[name])[0] for name in others}, whose)
     same = tuple(name for name, people in changes.items() if not people and several >= vocabulary.FEW_ROWS)
     same = same if len(same) < len(others) else ()
-    least, most = _rows_of(counts)
+    least, most = (0, rounded_up(int(counts.max()))) if two.without else _rows_of(counts)
     persons = Persons(
         id=two.key,
         order=_order([one for one in others if one not in same], guesses, two.rows, whose),
         constant=(*own, *same),
         most_rows=most,
-        least_rows=0 if two.without else least,
+        least_rows=least,
         tables=two.tables,
         in_rows=same,
     )
