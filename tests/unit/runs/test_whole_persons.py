@@ -157,9 +157,10 @@ def test_everybody_in_a_panel_has_as_many_rows() -> None:
     answered = with_persons(Schema.draft(table).dumps(), "firm_id", True, 20)  # that firms may have 20 rows
     other = Schema.loads(answered).persons
     assert other is not None and (other.least_rows, other.most_rows) == (1, 20)
-    rows = panel(years=7)  # and a firm without a row: no panel, so the most rows are rounded up
-    own = rows[["firm_id", "trade"]].drop_duplicates()
-    two = {"firms": pd.concat([own, own.iloc[:1].assign(firm_id=-1)]), "years": rows.drop(columns="trade")}
+    seven = panel(years=7)
+    assert Schema.draft(seven).columns["year"].size == 7  # four bins if it gave no order
+    own = seven[["firm_id", "trade"]].drop_duplicates()  # and a firm without a row: the most rows are rounded up
+    two = {"firms": pd.concat([own, own.iloc[:1].assign(firm_id=-1)]), "years": seven.drop(columns="trade")}
     persons = Schema.draft(two).persons
     assert persons is not None and (persons.least_rows, persons.most_rows) == (0, 10)
     some = Schema.draft(table.iloc[1:]).persons  # one firm lacks a year

@@ -69,21 +69,21 @@ def test_a_person_more_is_one_record_more(order: Any, coins: SameCoins) -> None:
 def test_who_has_too_few_rows_has_no_record() -> None:
     """Everybody else has the same one; the person alone decides, whoever comes or goes; what is left out is said."""
     table, coins = awkward(np.random.default_rng(7)).dropna(subset=["admitted"]), SameCoins(0.4, 0.1)
-    rows, sizes = schema("admitted", least=5, most=60), table["patient"].value_counts()
+    rows, sizes = schema("admitted", least=6, most=60), table["patient"].value_counts()
     every = Counter(made(rows, table, coins))
-    assert 0 < every.total() == (sizes >= 5).sum() < len(sizes)
-    assert every == Counter(made(rows, table[table["patient"].map(sizes) >= 5], coins))
+    assert 0 < every.total() == (sizes >= 6).sum() < len(sizes) and 6 in sizes.to_numpy()
+    assert every == Counter(made(rows, table[table["patient"].map(sizes) >= 6], coins))
     for person in sizes.index:
         gone = every - Counter(made(rows, table[table["patient"] != person], coins))
-        assert gone.total() == (sizes[person] >= 5)
+        assert gone.total() == (sizes[person] >= 6)
     maker = RecordMaker(rows, coins)
     Holding(rows, maker).encoded(table)
     assert maker.record().codes.shape[0] == maker.records == len({*maker.person} - {-1})
-    assert ((maker.person == -1) == (table["patient"].map(sizes) < 5).to_numpy()).all()
+    assert ((maker.person == -1) == (table["patient"].map(sizes) < 6).to_numpy()).all()
     assert maker.sentences() == [
-        "'patient': somebody has 1 row, and persons.least_rows in the schema is 5: who has fewer counts nowhere"
+        "'patient': somebody has 1 row, and persons.least_rows in the schema is 6: who has fewer counts nowhere"
     ]
-    assert not made(rows, table[table["patient"].map(sizes) < 5], coins)
+    assert not made(rows, table[table["patient"].map(sizes) < 6], coins)
 
 
 @pytest.mark.parametrize(("types", "in_rows"), [("text", ()), ("numbers and text", ()), ("text", ("born",))])
