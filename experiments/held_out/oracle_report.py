@@ -49,10 +49,12 @@ def reached(results: Results, name: str) -> list[Reached]:
                 return min(_mean(by_name[one][seed]["workload_error"] for seed in seeds) for one in names)  # noqa: B023
 
             errors = [best(names) for names in ([name], AIM, ORACLES, PAIRS, ONE_WAY)]
-            oracle = next(one for one in ORACLES if best([one]) == errors[2])
-            columns = [_good(by_name, one) for one in (name, oracle, mst)]
-            likely = [_mean(_nll(column[seed]) for seed in seeds) for column in columns if seeds <= {*column}]
-            found.append(Reached(place, len(seeds), *errors, likely=(*likely,) if len(likely) == 3 else None))
+            likely = None
+            if seeds <= {*_good(by_name, mst)}:
+                oracle = min(ORACLES, key=lambda one: best([one]))
+                ours, told, theirs = (_mean(_nll(by_name[x][seed]) for seed in seeds) for x in (name, oracle, mst))
+                likely = ours, told, theirs
+            found.append(Reached(place, len(seeds), *errors, likely=likely))
     return found
 
 

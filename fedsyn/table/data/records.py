@@ -87,6 +87,22 @@ def pairs_of(person: Codes, order: Floats | None, in_order: bool, persons: int, 
     return Pairs(counts, at, places[here], places[after])
 
 
+def _numbered(whose: Integers, least: int) -> tuple[Integers, int]:
+    """Returns the record of each row, and a person's fewest rows.
+
+    Records are numbered as persons are first met. Rows of a person with fewer than `least` have none, -1.
+
+    >>> _numbered(np.array([9, 4, 9, 7, 7]), 2)
+    (array([ 0, -1,  0,  1,  1]), 1)
+    """
+    _, first, whose, rows = np.unique(whose, return_index=True, return_inverse=True, return_counts=True)
+    met = np.argsort(first, kind="stable")
+    met = met[rows[met] >= least]
+    number = np.full(len(first), -1, np.int64)
+    number[met] = np.arange(len(met))
+    return number[whose.reshape(-1)], int(rows.min()) if len(rows) else 0
+
+
 class RecordMaker:
     """Makes the records of one table.
 
@@ -155,27 +171,20 @@ class RecordMaker:
         """Returns the records of all rows that were added."""
         records, names = self.schema.records, list(self.schema.columns)
         codes, numbers = np.concatenate(self._codes), np.concatenate(self._numbers)
-        whose, kept = np.concatenate(self._whose), np.concatenate(self._kept)
-        if self.persons.least_rows > 1:
-            _, inverse, rows = np.unique(whose, return_inverse=True, return_counts=True)
-            self.fewest = int(rows.min()) if len(rows) else 0
-            enough = (rows >= self.persons.least_rows)[inverse.reshape(-1)]
-            codes, numbers, whose = codes[enough], numbers[enough], whose[enough]
-            kept[kept] = enough
-        _, first, whose = np.unique(whose, return_index=True, return_inverse=True)
-        rank = np.empty(len(first), np.int64)
-        rank[np.argsort(first, kind="stable")] = np.arange(len(first))
-        whose = rank[whose.reshape(-1)]
-        self.person, self.records = np.full(len(kept), -1, np.int64), len(first)
+        whose, self.fewest = _numbered(np.concatenate(self._whose), self.persons.least_rows)
+        kept, self.records = np.concatenate(self._kept), int(whose.max(initial=-1)) + 1
+        if not (enough := whose >= 0).all():
+            codes, numbers, whose, kept[kept] = codes[enough], numbers[enough], whose[enough], enough
+        self.person = np.full(len(kept), -1, np.int64)
         self.person[kept] = whose
         order = np.concatenate(self._order)[kept] if self._order else None
         empty = np.concatenate(self._empty)[kept] if self._empty else np.zeros(len(codes), bool)
         there = np.flatnonzero(~empty)
         own = None if order is None else order[there]
-        shown = pairs_of(whose[there], own, self.persons.in_order, len(first), self.coins)
+        shown = pairs_of(whose[there], own, self.persons.in_order, self.records, self.coins)
         rows = np.append(there, -1)
         shown = shown._replace(here=rows[shown.here], after=rows[shown.after])
-        some = np.zeros(len(first), np.int64)  # a row of each person, the one that is shown if there is one
+        some = np.zeros(self.records, np.int64)  # a row of each person, the one that is shown if there is one
         some[whose] = np.arange(len(whose))
         some = np.where(shown.here < 0, some, shown.here)
         self.most = int(shown.counts.max(initial=0))
@@ -183,7 +192,7 @@ class RecordMaker:
         if records is self.schema:  # of who has several rows all the same it is one of them
             return Block(codes[some], numbers[some])
         # Codes of a row go to their places beside "no row", and the rows that are not there get that code.
-        out = np.empty((len(first), len(records.columns)), records.dtype)
+        out = np.empty((self.records, len(records.columns)), records.dtype)
         of_rows, at = row_columns(self.schema), 0
         columns = list(records.columns.values())
         for name in person_attributes(self.schema):
